@@ -1,0 +1,15 @@
+"""Makes any Scrapy crawl polite and, within politeness, as fast as each site allows."""
+
+from scrapy_politeness.addon import Addon
+from scrapy_politeness.extension import PolitenessExtension
+from scrapy_politeness.middleware import PolitenessMiddleware, RescheduleMiddleware
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Addon",
+    "PolitenessExtension",
+    "PolitenessMiddleware",
+    "RescheduleMiddleware",
+    "__version__",
+]

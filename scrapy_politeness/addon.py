@@ -1,0 +1,31 @@
+"""One line in settings.py: ``ADDONS = {"scrapy_politeness.Addon": 500}``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scrapy.exceptions import NotConfigured
+
+from scrapy_politeness.extension import PolitenessExtension
+from scrapy_politeness.middleware import PolitenessMiddleware, RescheduleMiddleware
+from scrapy_politeness.policy import is_enabled
+
+if TYPE_CHECKING:
+    from scrapy.settings import BaseSettings
+
+# After HttpCache (900), last before the downloader.
+_GATE_ORDER = 950
+# Between CookiesMiddleware (700) and RedirectMiddleware (600).
+_RESCHEDULE_ORDER = 690
+
+
+class Addon:
+    def update_settings(self, settings: BaseSettings) -> None:
+        if not is_enabled(settings):
+            raise NotConfigured
+        for name, component, order in (
+            ("DOWNLOADER_MIDDLEWARES", PolitenessMiddleware, _GATE_ORDER),
+            ("DOWNLOADER_MIDDLEWARES", RescheduleMiddleware, _RESCHEDULE_ORDER),
+            ("EXTENSIONS", PolitenessExtension, 0),
+        ):
+            settings.setdefault_in_component_priority_dict(name, component, order)

@@ -1,0 +1,68 @@
+"""What came back, classified once: a response or an exception becomes an Outcome."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from scrapy_politeness.core.hints import retry_after
+from scrapy_politeness.core.outcome import Outcome, Verdict
+from scrapy_politeness.engine import NEVER_SENT, TIMEOUTS
+
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
+    from scrapy.http import Response
+
+# MediaWiki refuses with HTTP 200 and names the reason in this header.
+_MEDIAWIKI_ERROR = "MediaWiki-API-Error"
+_MEDIAWIKI_REFUSALS = frozenset({"maxlag", "ratelimited"})
+
+
+def classify_response(
+    response: Response, http_codes: AbstractSet[int], wall_now: float
+) -> Outcome:
+    reason = _refusal(response, http_codes)
+    if reason is not None:
+        return Outcome(Verdict.REFUSED, reason, _retry_after(response, wall_now))
+    if 300 <= response.status < 400:
+        return Outcome(Verdict.SERVED, "redirect", _retry_after(response, wall_now))
+    if response.status >= 500:
+        return Outcome(Verdict.FAILED, _status(response.status))
+    # Some limiters send Retry-After with every answer: here it means nothing.
+    return Outcome(Verdict.SERVED)
+
+
+def classify_exception(exception: Exception) -> Outcome:
+    reason = type(exception).__name__
+    if isinstance(exception, TIMEOUTS):
+        return Outcome(Verdict.TIMED_OUT, "timeout")
+    if isinstance(exception, NEVER_SENT):
+        return Outcome(Verdict.IGNORED, reason)
+    return Outcome(Verdict.FAILED, reason)
+
+
+def _refusal(response: Response, http_codes: AbstractSet[int]) -> str | None:
+    if response.status in http_codes:
+        return _status(response.status)
+    error = _text(response.headers.get(_MEDIAWIKI_ERROR))
+    return f"MediaWiki {error}" if error in _MEDIAWIKI_REFUSALS else None
+
+
+def _status(code: int) -> str:
+    try:
+        return f"{code} {HTTPStatus(code).phrase}"
+    except ValueError:
+        return str(code)
+
+
+def _retry_after(response: Response, wall_now: float) -> float | None:
+    return retry_after(
+        (_text(value) for value in response.headers.getlist("Retry-After")),
+        date=_text(response.headers.get("Date")),
+        wall_now=wall_now,
+    )
+
+
+def _text(header: bytes | None) -> str:
+    return (header or b"").decode("latin-1").strip()

@@ -1,0 +1,54 @@
+"""What a host says about when to come back. Every text here is hostile until parsed."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# RFC 9110 allows whole seconds only; some servers send decimals.
+_SECONDS = re.compile(r"[0-9]+(\.[0-9]*)?|\.[0-9]+")
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+# The longest form of an HTTP date has 33 characters.
+_MAX_DATE_LENGTH = 64
+
+
+def retry_after(
+    values: Iterable[str], *, date: str | None, wall_now: float
+) -> float | None:
+    """Return the longest wait that the Retry-After values ask for, in seconds.
+
+    A date is judged by the response's own Date where it has one, so that a clock
+    that is wrong on either side does no harm. None means that nothing was said that
+    can be understood.
+    """
+    waits = [_wait(text.strip(), date, wall_now) for text in values]
+    return max((wait for wait in waits if wait is not None), default=None)
+
+
+def _wait(text: str, date: str | None, wall_now: float) -> float | None:
+    if _SECONDS.fullmatch(text):
+        return float(text)
+    until = _http_date(text)
+    if until is None:
+        return None
+    said_now = _http_date(date) if date else None
+    return max(0.0, until - (wall_now if said_now is None else said_now))
+
+
+def _http_date(text: str) -> float | None:
+    if len(text) > _MAX_DATE_LENGTH:
+        return None
+    try:
+        when = parsedate_to_datetime(text)
+        if when.tzinfo is None:
+            when = when.replace(tzinfo=timezone.utc)
+        return (when - _EPOCH).total_seconds()
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None

@@ -1,0 +1,39 @@
+"""What one finished download tells about the host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Verdict(Enum):
+    SERVED = "served"
+    REFUSED = "refused"
+    TIMED_OUT = "timed out"
+    FAILED = "failed"
+    IGNORED = "not the host's fault"
+
+    @property
+    def is_overload(self) -> bool:
+        return self in (Verdict.REFUSED, Verdict.TIMED_OUT)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """``wait`` is how long the host asked for silence, in seconds from now."""
+
+    verdict: Verdict
+    reason: str = ""
+    wait: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """One request was let through.
+
+    ``paced`` says that the pace is what had held it back: only then does a success
+    tell that the host would stand a higher rate.
+    """
+
+    sent_at: float
+    paced: bool

@@ -1,0 +1,112 @@
+"""One thing that is limited: a download slot."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from scrapy_politeness.core.governor import Bounds, Governor
+from scrapy_politeness.core.outcome import Outcome, Permit
+from scrapy_politeness.core.pace import Pace
+
+# A request sent up to this long after its time was still held back by the pace: the
+# event loop was busy, not the spider out of work.
+_PROMPT = 0.05
+
+# The host measures a Crawl-delay at its own door, and no two requests travel equally
+# fast: a connection to open, a busy event loop.
+_TRAVEL_TIME_DIFFERENCE = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What an outcome did to a scope."""
+
+    old_rate: float
+    new_rate: float
+    pause: float
+    cut: bool
+
+
+class Scope:
+    """Pace, governor, pause and concurrency of one slot.
+
+    ``spacing`` is the user's own minimum between two requests, ``concurrency`` how
+    many may be under way at once.
+    """
+
+    __slots__ = (
+        "_governor",
+        "_pace",
+        "_robots_delay",
+        "_spacing",
+        "concurrency",
+        "in_flight",
+        "key",
+        "paused_until",
+    )
+
+    def __init__(
+        self, key: str, bounds: Bounds, *, spacing: float, concurrency: int
+    ) -> None:
+        self.key = key
+        self.concurrency = concurrency
+        self.in_flight = 0
+        self.paused_until = -math.inf
+        self._governor = Governor(bounds)
+        self._pace = Pace()
+        self._robots_delay = 0.0
+        self._spacing = spacing
+
+    @property
+    def rate(self) -> float:
+        """The learned rate, or what robots.txt and the user's spacing leave of it."""
+        return 1 / max(self._interval, self._floor)
+
+    @property
+    def has_room(self) -> bool:
+        return self.in_flight < self.concurrency
+
+    @property
+    def ready_at(self) -> float:
+        """From when on the pace and the pause allow one more request."""
+        return max(self.paused_until, self._pace.ready_at(self._interval, self._floor))
+
+    def take(self, now: float) -> Permit:
+        """Let one request through, now."""
+        late = now - self.ready_at
+        interval = self._interval
+        # Where the floor is what holds, a higher rate would change nothing.
+        paced = interval > self._floor and late <= max(interval, _PROMPT)
+        self._pace.take(now, interval, self._floor)
+        self.in_flight += 1
+        return Permit(now, paced)
+
+    def settle(
+        self, permit: Permit, outcome: Outcome, now: float, chance: float
+    ) -> Change:
+        """A request that was let through is over."""
+        self.in_flight -= 1
+        old_rate = self._governor.rate
+        advice = self._governor.observe(permit, outcome, now, chance)
+        if advice.pause:
+            self.hold(now + advice.pause)
+        return Change(old_rate, self._governor.rate, advice.pause, advice.cut)
+
+    def hold(self, until: float) -> None:
+        """Send nothing before ``until``; of several holds the latest counts."""
+        self.paused_until = max(self.paused_until, until)
+
+    def obey_robots(self, delay: float, now: float) -> None:
+        """Keep ``delay`` seconds between requests, counted from now: robots.txt has
+        just arrived, and asking for it was a request too."""
+        self._robots_delay = max(self._robots_delay, delay + _TRAVEL_TIME_DIFFERENCE)
+        self._pace.restart(now)
+
+    @property
+    def _interval(self) -> float:
+        return 1 / self._governor.rate
+
+    @property
+    def _floor(self) -> float:
+        return max(self._spacing, self._robots_delay)

@@ -1,0 +1,95 @@
+"""The one door to Scrapy's internals: the engine, the downloader, its slots."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scrapy import exceptions
+from scrapy.utils.httpobj import urlparse_cached
+from twisted.internet import defer, error
+
+if TYPE_CHECKING:
+    from scrapy import Request
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+
+_SLOT = "download_slot"
+# Which slot the downloader itself wrote into a request's meta. A redirect or a copied
+# ``response.meta`` carries that to other hosts (Scrapy issue 2141); a slot that the
+# user chose has no such mark, and stays.
+_STAMP = "_politeness_stamp"
+
+# Scrapy wraps the errors of its download handlers from 2.15 on.
+_WRAPPED_TIMEOUT = getattr(exceptions, "DownloadTimeoutError", error.TimeoutError)
+_WRAPPED_DNS = getattr(exceptions, "CannotResolveHostError", error.DNSLookupError)
+
+TIMEOUTS: tuple[type[Exception], ...] = (
+    TimeoutError,
+    defer.TimeoutError,
+    error.TimeoutError,
+    error.TCPTimedOutError,
+    _WRAPPED_TIMEOUT,
+)
+# Nothing was asked of the host.
+NEVER_SENT: tuple[type[Exception], ...] = (
+    exceptions.IgnoreRequest,
+    exceptions.NotSupported,
+    error.DNSLookupError,
+    _WRAPPED_DNS,
+)
+
+# Requests to no host at all, such as a malformed URL, are limited together.
+NO_HOST = ""
+
+# Schemes that bother nobody.
+_LOCAL_SCHEMES = frozenset({"data", "file"})
+
+
+class Engine:
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+
+    @property
+    def is_closing(self) -> bool:
+        slot = self._crawler.engine._slot  # type: ignore[union-attr,unused-ignore]
+        return slot is None or slot.closing is not None
+
+    def slot_key(self, request: Request) -> str:
+        _drop_stale_slot(request)
+        try:
+            return self._crawler.engine.downloader.get_slot_key(request)  # type: ignore[union-attr,unused-ignore]
+        except ValueError:
+            return NO_HOST
+
+    def take_over(self, request: Request, key: str, concurrency: int) -> None:
+        """Leave the pacing of this request to the gate, which has let it through.
+
+        The downloader forgets idle slots and makes them anew with DOWNLOAD_DELAY, so
+        this is done for every request.
+        """
+        if _SLOT not in request.meta:
+            request.meta[_STAMP] = request.meta[_SLOT] = key
+        _, slot = self._crawler.engine.downloader._get_slot(request)  # type: ignore[union-attr,unused-ignore]
+        slot.delay = 0
+        slot.concurrency = concurrency
+
+    async def download(self, request: Request) -> Response:
+        """Fetch a request beside the scheduler, through all middlewares."""
+        return await self._crawler.engine.download_async(request)  # type: ignore[union-attr,unused-ignore]
+
+
+def host_of(request: Request) -> str:
+    try:
+        return urlparse_cached(request).hostname or NO_HOST
+    except ValueError:
+        return NO_HOST
+
+
+def is_local(request: Request) -> bool:
+    return request.url.partition(":")[0] in _LOCAL_SCHEMES
+
+
+def _drop_stale_slot(request: Request) -> None:
+    stamp = request.meta.get(_STAMP)
+    if stamp is not None and request.meta.get(_SLOT) == stamp:
+        del request.meta[_SLOT], request.meta[_STAMP]

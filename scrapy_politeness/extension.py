@@ -1,0 +1,149 @@
+"""The extension: owns the scopes of one crawl, and tells what happens to them."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+from scrapy import signals
+from scrapy.exceptions import NotConfigured
+
+from scrapy_politeness.core.scope import Scope
+from scrapy_politeness.engine import Engine, host_of, is_local
+from scrapy_politeness.gate import Gate
+from scrapy_politeness.policy import Policy, is_enabled
+from scrapy_politeness.robots import Robots
+
+if TYPE_CHECKING:
+    from scrapy import Request
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+    from scrapy.statscollectors import StatsCollector
+    from typing_extensions import Self
+
+    from scrapy_politeness.core.outcome import Outcome, Permit
+    from scrapy_politeness.core.scope import Change
+
+logger = logging.getLogger(__name__)
+
+
+class PolitenessExtension:
+    """The middlewares find it through ``crawler.get_extension``."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        if not is_enabled(crawler.settings):
+            raise NotConfigured
+        assert crawler.stats is not None
+        self.policy = Policy.read(crawler.settings, crawler.spider)
+        self.stats: StatsCollector = crawler.stats
+        self.engine = Engine(crawler)
+        self.gate = Gate(lambda: self.engine.is_closing, crawler.spider)
+        self.robots = Robots(
+            self.policy, self.engine, self._obey_robots, crawler.spider
+        )
+        # Requests whose last answer was a refusal, until they are rescheduled.
+        self.refused: WeakSet[Request] = WeakSet()
+        self._scopes: dict[str, Scope | None] = {}
+        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
+        crawler.signals.connect(self._spider_opened, signals.spider_opened)
+        crawler.signals.connect(self._response_received, signals.response_received)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        return cls(crawler)
+
+    def scope_for(self, request: Request) -> Scope | None:
+        """Return what limits this request; None where nothing does."""
+        if is_local(request) or host_of(request) in self.policy.exempt:
+            return None
+        key = self.engine.slot_key(request)
+        if key not in self._scopes:
+            self._scopes[key] = self._new_scope(key)
+        return self._scopes[key]
+
+    def settle(self, scope: Scope, permit: Permit, outcome: Outcome) -> None:
+        """A request that the gate let through is over."""
+        outcome = self._cap_wait(scope, outcome)
+        change = scope.settle(permit, outcome, time.monotonic(), random.random())
+        self.gate.advance(scope)
+        self._report(scope, outcome, change)
+
+    def _new_scope(self, key: str) -> Scope | None:
+        own = self.policy.for_slot(key)
+        if own is None:
+            return None
+        return Scope(key, own.bounds, spacing=own.spacing, concurrency=own.concurrency)
+
+    def _cap_wait(self, scope: Scope, outcome: Outcome) -> Outcome:
+        longest = self.policy.retry_after_max
+        if outcome.wait is None or outcome.wait <= longest:
+            return outcome
+        self._log.warning(
+            "%(slot)s: Retry-After of %(wait).6g s is longer than "
+            "POLITENESS_RETRY_AFTER_MAX; waiting %(longest).6g s",
+            {"slot": scope.key, "wait": outcome.wait, "longest": longest},
+        )
+        return replace(outcome, wait=longest)
+
+    def _obey_robots(self, request: Request, delay: float) -> None:
+        scope = self.scope_for(request)
+        if scope is None or not delay:
+            return
+        scope.obey_robots(delay, time.monotonic())
+        self.gate.advance(scope)
+        self.stats.inc_value("politeness/robots_delays")
+        self._log.info(
+            "%(slot)s: robots.txt asks for %(delay).3g s between requests",
+            {"slot": scope.key, "delay": delay},
+        )
+
+    def _report(self, scope: Scope, outcome: Outcome, change: Change) -> None:
+        if outcome.verdict.is_overload:
+            self.stats.inc_value(f"politeness/{outcome.verdict.name.lower()}")
+        details = {
+            "slot": scope.key,
+            "reason": outcome.reason,
+            "old": change.old_rate,
+            "new": change.new_rate,
+            "pause": change.pause,
+        }
+        if change.cut:
+            self.stats.inc_value("politeness/slowdowns")
+            self._log.warning(
+                "%(slot)s: rate %(old).3g/s → %(new).3g/s because of %(reason)s; "
+                "silent for %(pause).1f s",
+                details,
+            )
+        elif change.new_rate > change.old_rate:
+            self.stats.inc_value("politeness/speedups")
+            self._log.debug(
+                "%(slot)s: rate %(old).3g/s → %(new).3g/s after sustained success",
+                details,
+            )
+        elif change.pause:
+            self._log.info(
+                "%(slot)s: silent for %(pause).1f s because of %(reason)s", details
+            )
+
+    def _spider_opened(self) -> None:
+        bounds = self.policy.bounds
+        self._log.info(
+            "Polite crawl: each slot starts at %(start).3g/s and adapts between "
+            "%(low).3g/s and %(high).3g/s; robots.txt delays are %(robots)s; "
+            "exempt: %(exempt)s",
+            {
+                "start": bounds.start_rate,
+                "low": bounds.min_rate,
+                "high": bounds.max_rate,
+                "robots": "obeyed" if self.policy.robots else "not read",
+                "exempt": ", ".join(sorted(self.policy.exempt)) or "nobody",
+            },
+        )
+
+    def _response_received(self, response: Response, request: Request) -> None:
+        if self.policy.robots:
+            self.robots.response_received(response, request)

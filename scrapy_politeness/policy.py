@@ -1,0 +1,262 @@
+"""All settings, read once.
+
+The only reader of settings in this package. A wrong value raises PolicyError, which
+stops the crawl at start: a mistake in the settings must never mean a crawl without
+limits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
+
+from scrapy_politeness import rules
+from scrapy_politeness.core.governor import Bounds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from scrapy import Spider
+
+    from scrapy_politeness.core.pace import Limit
+
+_T = TypeVar("_T")
+
+DEFAULTS: dict[str, Any] = {
+    "POLITENESS_ENABLED": True,
+    "POLITENESS_START_RATE": 1.0,
+    "POLITENESS_MIN_RATE": 0.1,
+    "POLITENESS_MAX_RATE": 10.0,
+    "POLITENESS_DECREASE_FACTOR": 0.5,
+    "POLITENESS_RAISE_AFTER": 10,
+    "POLITENESS_BACKOFF_BASE": 5.0,
+    "POLITENESS_BACKOFF_MAX": 300.0,
+    "POLITENESS_RETRY_AFTER_MAX": 3600.0,
+    "POLITENESS_HTTP_CODES": [429, 503],
+    "POLITENESS_MAX_RESCHEDULES": 20,
+    "POLITENESS_ROBOTS": True,
+    "POLITENESS_ROBOTS_MAX_DELAY": 300.0,
+    "POLITENESS_LIMITS": {},
+    "POLITENESS_EXEMPT": ["localhost", "127.0.0.1", "::1"],
+}
+
+# A rate of 0 is not a rate but the switch that turns a slot off.
+_RATES = ("start_rate", "max_rate")
+_LIMIT_RULES: dict[str, rules.Rule] = {
+    "limit": rules.limit,
+    "start_rate": rules.not_negative,
+    "min_rate": rules.positive,
+    "max_rate": rules.not_negative,
+    "concurrency": rules.at_least_one,
+    "adaptive": rules.flag,
+}
+_SLOT_RULES: dict[str, rules.Rule] = {
+    "delay": rules.not_negative,
+    "concurrency": rules.at_least_one,
+}
+
+
+class PolicyError(ValueError):
+    """A setting is wrong; the message names the setting, its value and the rule."""
+
+    def __init__(self, name: str, value: object, rule: str) -> None:
+        super().__init__(f"{name}={value!r}: {rule}")
+
+
+@dataclass(frozen=True)
+class SlotPolicy:
+    """What holds for one download slot."""
+
+    bounds: Bounds
+    spacing: float
+    concurrency: int
+
+
+@dataclass(frozen=True)
+class Policy:
+    bounds: Bounds
+    retry_after_max: float
+    http_codes: frozenset[int]
+    max_reschedules: int
+    robots: bool
+    robots_max_delay: float
+    robots_user_agent: str | None
+    user_agent: str
+    exempt: frozenset[str]
+    spacing: float
+    concurrency: int
+    limits: Mapping[str, Mapping[str, Any]]
+    download_slots: Mapping[str, Mapping[str, Any]]
+
+    @classmethod
+    def read(cls, settings: BaseSettings, spider: Spider | None = None) -> Policy:
+        _reject_unknown_names(settings)
+        _reject_autothrottle(settings)
+        return cls(
+            bounds=_bounds(settings),
+            retry_after_max=_read(
+                settings, "POLITENESS_RETRY_AFTER_MAX", rules.positive
+            ),
+            http_codes=_read(settings, "POLITENESS_HTTP_CODES", rules.http_codes),
+            max_reschedules=_read(settings, "POLITENESS_MAX_RESCHEDULES", rules.count),
+            robots=_read(settings, "POLITENESS_ROBOTS", rules.flag),
+            robots_max_delay=_read(
+                settings, "POLITENESS_ROBOTS_MAX_DELAY", rules.positive
+            ),
+            robots_user_agent=settings["ROBOTSTXT_USER_AGENT"],
+            user_agent=settings["USER_AGENT"],
+            exempt=_read(settings, "POLITENESS_EXEMPT", rules.host_names),
+            spacing=_spacing(settings, spider),
+            concurrency=_concurrency(settings, spider),
+            limits=_read(settings, "POLITENESS_LIMITS", _limits),
+            download_slots=_read(settings, "DOWNLOAD_SLOTS", _download_slots),
+        )
+
+    def for_slot(self, key: str) -> SlotPolicy | None:
+        """None means switched off: exempt, or a rate or delay of 0."""
+        key = key.lower()
+        own = self._own_limits(key)
+        slot = self.download_slots.get(key, {})
+        off = slot.get("delay") == 0 or any(own.get(name) == 0 for name in _RATES)
+        if off or key in self.exempt:
+            return None
+        limit: Limit | None = own.get("limit")
+        spacing = slot.get("delay", self.spacing)
+        per_domain = slot.get("concurrency", self.concurrency)
+        return SlotPolicy(
+            bounds=_own_bounds(self.bounds, own),
+            spacing=max(spacing, limit.interval) if limit else spacing,
+            concurrency=own.get("concurrency", per_domain),
+        )
+
+    def _own_limits(self, key: str) -> Mapping[str, Any]:
+        """The most specific entry wins: the host itself, else the longest domain."""
+        if key in self.limits:
+            return self.limits[key]
+        domain = key
+        while "." in domain:
+            _, domain = domain.split(".", 1)
+            if "*." + domain in self.limits:
+                return self.limits["*." + domain]
+        return {}
+
+
+def is_enabled(settings: BaseSettings) -> bool:
+    return _read(settings, "POLITENESS_ENABLED", rules.flag)
+
+
+def _read(settings: BaseSettings, name: str, rule: Callable[[Any], _T]) -> _T:
+    return _check(name, settings.get(name, DEFAULTS.get(name)), rule)
+
+
+def _check(name: str, value: Any, rule: Callable[[Any], _T]) -> _T:
+    try:
+        return rule(value)
+    except ValueError as error:
+        raise PolicyError(name, value, str(error)) from None
+
+
+def _reject_unknown_names(settings: BaseSettings) -> None:
+    for name in settings:
+        if str(name).startswith("POLITENESS_") and name not in DEFAULTS:
+            close = get_close_matches(str(name), DEFAULTS, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise PolicyError(
+                str(name), settings[name], f"there is no such setting{hint}"
+            )
+
+
+def _reject_autothrottle(settings: BaseSettings) -> None:
+    if settings.getbool("AUTOTHROTTLE_ENABLED"):
+        raise PolicyError(
+            "AUTOTHROTTLE_ENABLED",
+            settings["AUTOTHROTTLE_ENABLED"],
+            "must be off beside scrapy-politeness, which adapts the rate itself; "
+            "remove this setting",
+        )
+
+
+def _bounds(settings: BaseSettings) -> Bounds:
+    low = _read(settings, "POLITENESS_MIN_RATE", rules.positive)
+    high = _read(settings, "POLITENESS_MAX_RATE", rules.positive)
+    base = _read(settings, "POLITENESS_BACKOFF_BASE", rules.positive)
+    longest = _read(settings, "POLITENESS_BACKOFF_MAX", rules.positive)
+    for name, value, other, most in (
+        ("POLITENESS_MIN_RATE", low, "POLITENESS_MAX_RATE", high),
+        ("POLITENESS_BACKOFF_BASE", base, "POLITENESS_BACKOFF_MAX", longest),
+    ):
+        if value > most:
+            raise PolicyError(name, value, f"must not exceed {other}={most!r}")
+    return _settled(
+        Bounds(
+            start_rate=_read(settings, "POLITENESS_START_RATE", rules.positive),
+            min_rate=low,
+            max_rate=high,
+            decrease_factor=_read(
+                settings, "POLITENESS_DECREASE_FACTOR", rules.fraction
+            ),
+            raise_after=_read(settings, "POLITENESS_RAISE_AFTER", rules.at_least_one),
+            backoff_base=base,
+            backoff_max=longest,
+        )
+    )
+
+
+def _own_bounds(bounds: Bounds, own: Mapping[str, Any]) -> Bounds:
+    if limit := own.get("limit"):
+        # Who names a limit means it to be used, also above POLITENESS_MAX_RATE.
+        bounds = replace(bounds, max_rate=1 / limit.interval)
+        if not own.get("adaptive", True):
+            bounds = replace(bounds, start_rate=bounds.max_rate)
+    names = ("start_rate", "min_rate", "max_rate", "adaptive")
+    return _settled(replace(bounds, **{n: own[n] for n in names if n in own}))
+
+
+def _settled(bounds: Bounds) -> Bounds:
+    """Of two bounds that disagree, the slower one holds."""
+    start = min(bounds.start_rate, bounds.max_rate)
+    return replace(bounds, start_rate=start, min_rate=min(bounds.min_rate, start))
+
+
+def _limits(value: Any) -> dict[str, dict[str, Any]]:
+    return {
+        key: rules.row(key, values, _LIMIT_RULES)
+        for key, values in rules.table(value).items()
+    }
+
+
+def _download_slots(value: Any) -> dict[str, dict[str, Any]]:
+    """Scrapy's own setting: of its keys, the two that are about limits."""
+    return {
+        key: rules.row(
+            key, {n: v for n, v in values.items() if n in _SLOT_RULES}, _SLOT_RULES
+        )
+        for key, values in rules.table(value).items()
+    }
+
+
+def _spacing(settings: BaseSettings, spider: Spider | None) -> float:
+    name = "DOWNLOAD_DELAY"
+    value = _attribute_or_setting(settings, spider, "download_delay", name)
+    return _check(name, value, rules.not_negative)
+
+
+def _concurrency(settings: BaseSettings, spider: Spider | None) -> int:
+    name = "CONCURRENT_REQUESTS_PER_DOMAIN"
+    if settings.getint("CONCURRENT_REQUESTS_PER_IP", 0):
+        name = "CONCURRENT_REQUESTS_PER_IP"
+    value = _attribute_or_setting(settings, spider, "max_concurrent_requests", name)
+    return _check(name, value, rules.at_least_one)
+
+
+def _attribute_or_setting(
+    settings: BaseSettings, spider: Spider | None, attribute: str, name: str
+) -> Any:
+    """Older Scrapy lets the spider's attribute win; newer ones copy it into the
+    setting, unless that was set for the spider or on the command line."""
+    if (settings.getpriority(name) or 0) < SETTINGS_PRIORITIES["spider"]:
+        return getattr(spider, attribute, settings[name])
+    return settings[name]

@@ -1,0 +1,117 @@
+"""The rules that the value of a setting must keep, one function each.
+
+Each returns the value in its proper type, or raises ValueError with the rule as its
+message, worded to stand behind "NAME=VALUE: ".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from scrapy.settings import BaseSettings
+
+from scrapy_politeness.core.pace import Limit
+
+Rule = Callable[[Any], Any]
+
+
+def positive(value: Any) -> float:
+    return _number(value, lambda n: n > 0, "must be a number greater than 0")
+
+
+def not_negative(value: Any) -> float:
+    return _number(value, lambda n: n >= 0, "must be a number, 0 or greater")
+
+
+def fraction(value: Any) -> float:
+    return _number(value, lambda n: 0 < n < 1, "must be a number between 0 and 1")
+
+
+def count(value: Any) -> int:
+    rule = "must be a whole number, 0 or greater"
+    return int(_number(value, lambda n: n >= 0 and n.is_integer(), rule))
+
+
+def at_least_one(value: Any) -> int:
+    rule = "must be a whole number, 1 or greater"
+    return int(_number(value, lambda n: n >= 1 and n.is_integer(), rule))
+
+
+def flag(value: Any) -> bool:
+    try:
+        return BaseSettings({"flag": value}).getbool("flag")
+    except (TypeError, ValueError):
+        raise ValueError("must be True or False") from None
+
+
+def http_codes(value: Any) -> frozenset[int]:
+    rule = "must be a list of HTTP status codes from 400 to 599"
+    return frozenset(
+        int(_number(item, lambda n: 400 <= n <= 599 and n.is_integer(), rule))
+        for item in _items(value, rule)
+    )
+
+
+def host_names(value: Any) -> frozenset[str]:
+    rule = "must be a list of host names"
+    items = _items(value, rule)
+    if not all(isinstance(item, str) for item in items):
+        raise ValueError(rule)
+    return frozenset(item.strip().lower() for item in items)
+
+
+def limit(value: Any) -> Limit:
+    try:
+        return Limit.parse(value)
+    except (AttributeError, ValueError):
+        raise ValueError(
+            'must be a count and a period, such as "5/2s", "40/m" or "1000/day"'
+        ) from None
+
+
+def table(value: Any) -> dict[str, Mapping[str, Any]]:
+    """A dict of dicts, keyed by slot, or its JSON (as the command line gives it)."""
+    try:
+        rows = BaseSettings({"table": value}).getdict("table")
+    except (TypeError, ValueError):
+        raise ValueError("must be a dict with an entry per slot") from None
+    for key, row in rows.items():
+        if not isinstance(row, Mapping):
+            raise ValueError(f"the entry of {key!r} must be a dict")
+    return {str(key).lower(): row for key, row in rows.items()}
+
+
+def row(
+    key: str, values: Mapping[str, Any], known: Mapping[str, Rule]
+) -> dict[str, Any]:
+    """Check one entry of a table; a key that no rule is for is an error."""
+    parsed = {}
+    for name, value in values.items():
+        if name not in known:
+            names = ", ".join(known)
+            raise ValueError(f"{key!r} has an unknown key {name!r}; known are {names}")
+        try:
+            parsed[name] = known[name](value)
+        except ValueError as error:
+            raise ValueError(f"{name}={value!r} of {key!r} {error}") from None
+    return parsed
+
+
+def _number(value: Any, accept: Callable[[float], bool], rule: str) -> float:
+    try:
+        # bool is an int to Python, but True is nobody's rate.
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not (math.isfinite(number) and accept(number)):
+        raise ValueError(rule)
+    return number
+
+
+def _items(value: Any, rule: str) -> list[Any]:
+    try:
+        return BaseSettings({"items": value}).getlist("items")
+    except TypeError:
+        raise ValueError(rule) from None
