@@ -149,7 +149,12 @@ def is_enabled(settings: BaseSettings) -> bool:
 
 
 def _read(settings: BaseSettings, name: str, rule: Callable[[Any], _T]) -> _T:
-    return _check(name, settings.get(name, DEFAULTS.get(name)), rule)
+    return _check(name, _raw(settings, name), rule)
+
+
+def _raw(settings: BaseSettings, name: str) -> Any:
+    value = settings.get(name, DEFAULTS.get(name))
+    return value.copy_to_dict() if isinstance(value, BaseSettings) else value
 
 
 def _check(name: str, value: Any, rule: Callable[[Any], _T]) -> _T:
@@ -189,7 +194,9 @@ def _bounds(settings: BaseSettings) -> Bounds:
         ("POLITENESS_BACKOFF_BASE", base, "POLITENESS_BACKOFF_MAX", longest),
     ):
         if value > most:
-            raise PolicyError(name, value, f"must not exceed {other}={most!r}")
+            raise PolicyError(
+                name, _raw(settings, name), f"must not exceed {other}={most!r}"
+            )
     return _settled(
         Bounds(
             start_rate=_read(settings, "POLITENESS_START_RATE", rules.positive),

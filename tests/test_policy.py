@@ -1,0 +1,178 @@
+"""Settings: what they mean, and that a wrong one stops the crawl."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from scrapy import Spider
+from scrapy.settings import Settings
+
+from scrapy_politeness.policy import Policy, PolicyError, SlotPolicy
+from tests.crawl import crawl
+
+
+def policy(**settings: Any) -> Policy:
+    return Policy.read(Settings(settings))
+
+
+def slot(key: str = "www.example.org", **settings: Any) -> SlotPolicy:
+    own = policy(**settings).for_slot(key)
+    assert own is not None
+    return own
+
+
+WRONG = [
+    ("POLITENESS_START_RATE", "fast", "a number greater than 0"),
+    ("POLITENESS_START_RATE", -1, "a number greater than 0"),
+    ("POLITENESS_START_RATE", float("nan"), "a number greater than 0"),
+    ("POLITENESS_START_RATE", "nan", "a number greater than 0"),
+    ("POLITENESS_START_RATE", 0, "a number greater than 0"),
+    ("POLITENESS_START_RATE", True, "a number greater than 0"),
+    ("POLITENESS_MAX_RATE", float("inf"), "a number greater than 0"),
+    ("POLITENESS_MIN_RATE", 20, "must not exceed POLITENESS_MAX_RATE=10.0"),
+    ("POLITENESS_BACKOFF_BASE", 301, "must not exceed POLITENESS_BACKOFF_MAX=300.0"),
+    ("POLITENESS_DECREASE_FACTOR", 1, "a number between 0 and 1"),
+    ("POLITENESS_RAISE_AFTER", 0, "a whole number, 1 or greater"),
+    ("POLITENESS_RAISE_AFTER", 1.5, "a whole number, 1 or greater"),
+    ("POLITENESS_MAX_RESCHEDULES", -1, "a whole number, 0 or greater"),
+    ("POLITENESS_RETRY_AFTER_MAX", "1h", "a number greater than 0"),
+    ("POLITENESS_HTTP_CODES", ["too many"], "HTTP status codes"),
+    ("POLITENESS_HTTP_CODES", [200], "HTTP status codes"),
+    ("POLITENESS_HTTP_CODES", 429, "HTTP status codes"),
+    ("POLITENESS_ROBOTS", "perhaps", "True or False"),
+    ("POLITENESS_EXEMPT", [1], "host names"),
+    ("POLITENESS_LIMITS", ["example.org"], "a dict with an entry per slot"),
+    ("POLITENESS_LIMITS", {"example.org": 5}, "the entry of 'example.org' must be"),
+    ("POLITENESS_LIMITS", {"example.org": {"rate": 5}}, "unknown key 'rate'"),
+    ("POLITENESS_LIMITS", {"example.org": {"limit": "5 a day"}}, 'such as "5/2s"'),
+    ("POLITENESS_LIMITS", {"example.org": {"max_rate": -1}}, "0 or greater"),
+    ("POLITENESS_STRAT_RATE", 5, "did you mean POLITENESS_START_RATE?"),
+    ("AUTOTHROTTLE_ENABLED", True, "remove this setting"),
+    ("DOWNLOAD_DELAY", -1, "0 or greater"),
+    ("CONCURRENT_REQUESTS_PER_DOMAIN", 0, "1 or greater"),
+    ("DOWNLOAD_SLOTS", {"example.org": {"delay": -1}}, "0 or greater"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "rule"), WRONG)
+def test_a_wrong_setting_is_named_with_its_value_and_the_rule(
+    name: str, value: Any, rule: str
+) -> None:
+    with pytest.raises(PolicyError) as caught:
+        policy(**{name: value})
+    message = str(caught.value)
+    assert message.startswith(f"{name}={value!r}: ")
+    assert rule in message
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"POLITENESS_START_RATE": "fast"},
+        {"POLITENESS_MIN_RATE": 20},
+        {"POLITENESS_LIMITS": {"example.org": {"rate": 5}}},
+        {"AUTOTHROTTLE_ENABLED": True},
+    ],
+)
+def test_a_crawl_with_a_wrong_setting_does_not_start(settings: dict[str, Any]) -> None:
+    result = crawl(urls=["http://127.0.0.1:9/"], settings=settings)
+    [(name, value)] = settings.items()
+    assert result.returncode != 0
+    assert f"{name}={value!r}: " in result.log
+    assert "Spider opened" not in result.log
+
+
+def test_numbers_and_lists_may_come_as_text_from_the_command_line() -> None:
+    read = policy(
+        POLITENESS_START_RATE="0.5",
+        POLITENESS_RAISE_AFTER="20",
+        POLITENESS_HTTP_CODES="429,503,509",
+        POLITENESS_EXEMPT="a.example, B.example",
+        POLITENESS_ROBOTS="False",
+        POLITENESS_LIMITS='{"example.org": {"limit": "5/2s"}}',
+    )
+    assert (read.bounds.start_rate, read.bounds.raise_after) == (0.5, 20)
+    assert read.http_codes == {429, 503, 509}
+    assert read.exempt == {"a.example", "b.example"}
+    assert not read.robots
+    own = read.for_slot("example.org")
+    assert own is not None
+    assert own.spacing == 0.4
+
+
+def test_the_slower_of_two_bounds_that_disagree_holds() -> None:
+    assert slot(POLITENESS_START_RATE=50).bounds.start_rate == 10.0
+    assert slot(POLITENESS_START_RATE=0.01).bounds.min_rate == 0.01
+
+
+def test_scrapys_own_limits_keep_their_meaning() -> None:
+    settings = {
+        "DOWNLOAD_DELAY": 3,
+        "CONCURRENT_REQUESTS_PER_DOMAIN": 4,
+        "DOWNLOAD_SLOTS": {"slow.example": {"delay": 9, "concurrency": 1}},
+    }
+    assert slot("any.example", **settings).spacing == 3
+    assert slot("any.example", **settings).concurrency == 4
+    assert slot("slow.example", **settings).spacing == 9
+    assert slot("slow.example", **settings).concurrency == 1
+
+
+def test_the_spiders_own_delay_counts_unless_its_settings_say_otherwise() -> None:
+    class Slow(Spider):
+        name = "slow"
+        download_delay = 7
+
+    settings = Settings()
+    assert Policy.read(settings, Slow()).spacing == 7
+    settings.set("DOWNLOAD_DELAY", 2, "spider")
+    assert Policy.read(settings, Slow()).spacing == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "rate"),
+    [
+        ("api.example.org", 1.0),
+        ("API.example.org", 1.0),
+        ("www.example.org", 2.0),
+        ("a.deep.example.org", 3.0),
+        ("example.org", 10.0),
+        ("example.com", 10.0),
+    ],
+)
+def test_the_most_specific_limit_wins(key: str, rate: float) -> None:
+    limits = {
+        "api.Example.org": {"max_rate": 1},
+        "*.example.org": {"max_rate": 2},
+        "*.deep.example.org": {"max_rate": 3},
+    }
+    assert slot(key, POLITENESS_LIMITS=limits).bounds.max_rate == rate
+
+
+def test_a_named_limit_may_exceed_the_general_maximum() -> None:
+    limits = {"www.example.org": {"limit": "50/s", "concurrency": 20}}
+    own = slot(POLITENESS_LIMITS=limits)
+    assert own.bounds.max_rate == pytest.approx(50)
+    assert own.spacing == 0.02
+    assert own.concurrency == 20
+
+
+def test_a_limit_that_does_not_adapt_is_used_from_the_start() -> None:
+    limits = {"www.example.org": {"limit": "5/s", "adaptive": False}}
+    own = slot(POLITENESS_LIMITS=limits)
+    assert own.bounds.start_rate == pytest.approx(5)
+    assert not own.bounds.adaptive
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"POLITENESS_EXEMPT": ["WWW.example.org"]},
+        {"POLITENESS_LIMITS": {"www.example.org": {"start_rate": 0}}},
+        {"POLITENESS_LIMITS": {"*.example.org": {"max_rate": 0}}},
+        {"DOWNLOAD_SLOTS": {"www.example.org": {"delay": 0}}},
+    ],
+)
+def test_off_switches_of_a_slot(settings: dict[str, Any]) -> None:
+    assert policy(**settings).for_slot("www.example.org") is None
+    assert policy(**settings).for_slot("www.example.com") is not None
