@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.site import Site
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+@pytest.fixture
+def site() -> Iterator[Callable[..., Site]]:
+    """Opens sites, which are closed when the test ends."""
+    with ExitStack() as stack:
+
+        def open_site(*args: Any, **options: Any) -> Site:
+            return stack.enter_context(Site(*args, **options))
+
+        yield open_site

@@ -1,0 +1,227 @@
+"""Real crawls, each in a process of its own, as ``scrapy crawl`` runs them."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import scrapy
+from scrapy import Spider, signals
+from scrapy.crawler import AsyncCrawlerProcess, Crawler, CrawlerProcess
+
+from tests.spiders import Pages, Walk
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Reactor = Literal["asyncio", "select", "none"]
+
+REACTORS: tuple[Reactor, ...] = ("asyncio", "select", "none")
+
+SPIDERS: dict[str, type[Spider]] = {"pages": Pages, "walk": Walk}
+
+STOCK: dict[str, Any] = {"ADDONS": {}}
+"""Settings of a crawl without the add-on."""
+
+_DEFAULTS: dict[str, Any] = {
+    "ADDONS": {"scrapy_politeness.Addon": 500},
+    # The test sites are on loopback, which is exempt by default.
+    "POLITENESS_EXEMPT": [],
+    "LOG_LEVEL": "DEBUG",
+    "TELNETCONSOLE_ENABLED": False,
+}
+
+_REACTOR_SETTINGS: dict[Reactor, dict[str, Any]] = {
+    "asyncio": {},
+    "select": {"TWISTED_REACTOR": "twisted.internet.selectreactor.SelectReactor"},
+    "none": {"TWISTED_REACTOR_ENABLED": False},
+}
+
+_ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Crawl:
+    """What came of a crawl.
+
+    ``seconds`` is from spider_opened to spider_closed, ``cpu_seconds`` what the
+    process worked in that time; both are 0 where one of the signals never came.
+    ``log`` is all that the process wrote, tracebacks included. A crawl that was
+    killed has neither items nor stats.
+    """
+
+    items: list[dict[str, Any]] = field(default_factory=list)
+    stats: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    returncode: int = 0
+    log: str = ""
+
+
+class RunningCrawl:
+    """A crawl under way. As a context manager, it is killed at the end if needed."""
+
+    def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
+        self.process = process
+        self._folder = folder
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+
+    def __enter__(self) -> RunningCrawl:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self.process.wait()
+
+    def interrupt(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+
+    def kill(self) -> None:
+        self.process.kill()
+
+    def log_so_far(self) -> str:
+        return (self._folder / "log").read_text("utf-8", "replace")
+
+    def wait_for_log(self, text: str, timeout: float = 30.0) -> None:
+        deadline = time.monotonic() + timeout
+        while text not in self.log_so_far():
+            if time.monotonic() > deadline or self.process.poll() is not None:
+                raise TimeoutError(f"{text!r} never came in:\n{self.log_so_far()}")
+            time.sleep(0.02)
+
+    def wait(self, timeout: float = 60.0) -> Crawl:
+        try:
+            returncode = self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            tail = "\n".join(self.log_so_far().splitlines()[-40:])
+            raise TimeoutError(f"Still crawling after {timeout} s:\n{tail}") from None
+        result = self._folder / "result"
+        found = pickle.loads(result.read_bytes()) if result.exists() else {}
+        return Crawl(**found, returncode=returncode, log=self.log_so_far())
+
+
+def start_crawl(
+    spider: type[Spider] | str = Pages,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    urls: list[str] | None = None,
+    requests: list[dict[str, Any]] | None = None,
+    reactor: Reactor = "asyncio",
+    env: Mapping[str, str] | None = None,
+    **arguments: Any,
+) -> RunningCrawl:
+    """Start a crawl and do not wait for it.
+
+    Spider classes and settings travel by pickle, so classes must be importable.
+    ``requests`` and further keyword arguments are given to the spider.
+    """
+    if reactor == "none" and not _scrapy_runs_without_reactor():
+        import pytest
+
+        pytest.skip("crawls without a reactor need Scrapy 2.15")
+    folder = Path(tempfile.mkdtemp(prefix="crawl-"))
+    job = {
+        "spider": SPIDERS[spider] if isinstance(spider, str) else spider,
+        "settings": {**_DEFAULTS, **_REACTOR_SETTINGS[reactor], **(settings or {})},
+        "arguments": {"urls": urls or [], "requests": requests, **arguments},
+        "reactor": reactor,
+    }
+    (folder / "job").write_bytes(pickle.dumps(job))
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.crawl"],
+            # Scrapy keeps its .scrapy folder where it is started.
+            cwd=folder,
+            env={**os.environ, **_environment(), **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+    return RunningCrawl(process, folder)
+
+
+def crawl(
+    spider: type[Spider] | str = Pages, *, timeout: float = 60.0, **options: Any
+) -> Crawl:
+    """Run a crawl to its end; the options are those of ``start_crawl``."""
+    with start_crawl(spider, **options) as running:
+        return running.wait(timeout)
+
+
+def _scrapy_runs_without_reactor() -> bool:
+    return scrapy.version_info >= (2, 15)
+
+
+def _environment() -> dict[str, str]:
+    path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
+    return {"PYTHONPATH": path, "PYTHONWARNINGS": "error"}
+
+
+class _Notes:
+    """What the crawl's signals tell, for the process that started it."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        self.items: list[dict[str, Any]] = []
+        self.opened = False
+        self.seconds = self.cpu_seconds = 0.0
+        connect = crawler.signals.connect
+        connect(self._item_scraped, signals.item_scraped)
+        connect(self._spider_opened, signals.spider_opened)
+        connect(self._spider_closed, signals.spider_closed)
+
+    def _item_scraped(self, item: dict[str, Any]) -> None:
+        self.items.append(item)
+
+    def _spider_opened(self) -> None:
+        self.opened = True
+        self._opened_at = time.monotonic(), time.process_time()
+
+    def _spider_closed(self) -> None:
+        at, cpu_at = self._opened_at
+        self.seconds = time.monotonic() - at
+        self.cpu_seconds = time.process_time() - cpu_at
+
+
+def _stats(crawler: Crawler) -> dict[str, Any]:
+    try:
+        return dict(crawler.stats.get_stats()) if crawler.stats else {}
+    except RuntimeError:  # from Scrapy 2.18, when the crawl never started
+        return {}
+
+
+def _run(
+    spider: type[Spider],
+    settings: dict[str, Any],
+    arguments: dict[str, Any],
+    reactor: Reactor,
+) -> int:
+    # The same choice that `scrapy crawl` makes.
+    process_class = CrawlerProcess if reactor == "select" else AsyncCrawlerProcess
+    process = process_class(settings)
+    crawler = process.create_crawler(spider)
+    notes = _Notes(crawler)
+    process.crawl(crawler, **arguments)
+    process.start()
+    result = {
+        "items": notes.items,
+        "stats": _stats(crawler),
+        "seconds": notes.seconds,
+        "cpu_seconds": notes.cpu_seconds,
+    }
+    Path("result").write_bytes(pickle.dumps(result))
+    # Below 2.15, Scrapy forgets failures that came after the spider was made.
+    return int(process.bootstrap_failed or not notes.opened)
+
+
+if __name__ == "__main__":
+    sys.exit(_run(**pickle.loads(Path("job").read_bytes())))

@@ -1,0 +1,61 @@
+"""Spiders that the test crawls run, in a process of their own."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from scrapy import Request, Spider
+from scrapy.http import Response, TextResponse
+from scrapy.spidermiddlewares.httperror import HttpError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from twisted.python.failure import Failure
+
+
+class Pages(Spider):
+    """Fetches ``urls``, or ``requests``: dicts of arguments of ``Request``."""
+
+    name = "pages"
+    urls: list[str]
+    requests: list[dict[str, Any]] | None = None
+
+    async def start(self) -> AsyncIterator[Request]:
+        for arguments in self.requests or [{"url": url} for url in self.urls]:
+            yield Request(**arguments, callback=self.parse, errback=self.failed)
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        yield {
+            "url": response.url,
+            "status": response.status,
+            "time": time.monotonic(),
+        }
+
+    def failed(self, failure: Failure) -> Iterator[Any]:
+        request: Request = failure.request  # type: ignore[attr-defined]
+        item: dict[str, Any] = {
+            "url": request.url,
+            "error": type(failure.value).__name__,
+            "time": time.monotonic(),
+        }
+        if isinstance(failure.value, HttpError):
+            item["status"] = failure.value.response.status
+        yield item
+
+
+class Walk(Pages):
+    """Starts at the first of ``urls`` and follows every link."""
+
+    name = "walk"
+
+    async def start(self) -> AsyncIterator[Request]:
+        yield Request(self.urls[0], callback=self.parse, errback=self.failed)
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        yield from super().parse(response)
+        assert isinstance(response, TextResponse)
+        yield from response.follow_all(
+            css="a", callback=self.parse, errback=self.failed
+        )

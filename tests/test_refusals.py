@@ -1,0 +1,240 @@
+"""429, 503, timeouts, Retry-After: what the site sees, and that nothing is lost."""
+
+from __future__ import annotations
+
+import re
+from email.utils import formatdate
+from time import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.crawl import REACTORS, Reactor, crawl
+from tests.site import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.site import Site
+
+BRISK = {
+    "POLITENESS_START_RATE": 20,
+    "POLITENESS_MAX_RATE": 100,
+    "POLITENESS_BACKOFF_BASE": 0.5,
+    "POLITENESS_ROBOTS": False,
+}
+
+SLOWDOWN = re.compile(r"127\.0\.0\.1: rate (\S+)/s → (\S+)/s because of (.+); silent")
+
+
+def refuse_first(path: str, **answer: Any) -> Callable[[str, int], Answer | None]:
+    """Refuse the first request for ``path`` and nothing else."""
+
+    def judge(asked: str, nth: int) -> Answer | None:
+        return Answer(**answer) if asked == path and nth == 1 else None
+
+    return judge
+
+
+def silence_after(server: Site, path: str) -> float:
+    """For how long nothing arrived after the first request for ``path``."""
+    refused_at = next(a.at for a in server.arrivals if a.path == path)
+    return min(a.at for a in server.arrivals if a.at > refused_at) - refused_at
+
+
+@pytest.mark.parametrize("retry_after", [None, lambda wait: str(int(wait) + 1)])
+def test_all_pages_behind_a_rate_limit_are_fetched_once(
+    site: Callable[..., Site], retry_after: Callable[[float], str] | None
+) -> None:
+    server = site(400, limit="20/second", retry_after=retry_after)
+    settings = {**BRISK, "POLITENESS_START_RATE": 5, "POLITENESS_BACKOFF_BASE": 1}
+    result = crawl(urls=server.page_urls(), settings=settings, timeout=120)
+    served = server.pages_served()
+    assert set(served) == {f"/page/{number}" for number in range(400)}
+    assert set(served.values()) == {1}
+    assert {item["url"] for item in result.items} == set(server.page_urls())
+    assert server.refusals() < 40
+    assert result.stats["politeness/rescheduled"] == server.refusals()
+
+
+@pytest.mark.parametrize("reactor", REACTORS)
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ({"status": 429}, "429 Too Many Requests"),
+        ({"status": 503}, "503 Service Unavailable"),
+        ({"delay": 2.0}, "timeout"),
+    ],
+)
+def test_429_503_and_timeouts_halve_the_rate_visibly_in_the_log(
+    site: Callable[..., Site], answer: dict[str, Any], reason: str, reactor: Reactor
+) -> None:
+    server = site(4, answer=refuse_first("/page/1", **answer))
+    result = crawl(
+        urls=server.page_urls(),
+        settings={**BRISK, "DOWNLOAD_TIMEOUT": 1},
+        reactor=reactor,
+    )
+    assert SLOWDOWN.findall(result.log) == [("20", "10", reason)]
+    assert sorted(item["status"] for item in result.items) == [200] * 4
+
+
+def test_the_rate_is_halved_once_per_flight(site: Callable[..., Site]) -> None:
+    def refuse_all_once(path: str, nth: int) -> Answer | None:
+        return Answer(429, delay=0.5) if nth == 1 else None
+
+    server = site(8, answer=refuse_all_once)
+    settings = {**BRISK, "POLITENESS_START_RATE": 40}
+    result = crawl(urls=server.page_urls(), settings=settings)
+    assert server.refusals() == 8
+    assert SLOWDOWN.findall(result.log) == [("40", "20", "429 Too Many Requests")]
+    assert len(result.items) == 8
+
+
+def date_in(seconds: float) -> str:
+    return formatdate(time() + seconds, usegmt=True)
+
+
+@pytest.mark.parametrize(
+    ("value", "at_least", "at_most"),
+    [
+        ("2", 2.0, 2.5),
+        ("1.2", 1.2, 1.7),
+        ("0", 0.0, 0.5),
+        ("-5", 0.8, 1.4),
+        ("1e400", 0.8, 1.4),
+        ("soon", 0.8, 1.4),
+        ("NaN", 0.8, 1.4),
+        ("9" * 40, 2.2, 2.8),
+        (lambda: date_in(3), 1.9, 2.8),  # capped, and a date knows whole seconds only
+        (lambda: date_in(-3600), 0.0, 0.5),
+        ("", 0.8, 1.4),
+    ],
+    ids=str,
+)
+def test_retry_after_is_waited_for_and_nothing_crashes(
+    site: Callable[..., Site],
+    value: str | Callable[[], str],
+    at_least: float,
+    at_most: float,
+) -> None:
+    def judge(path: str, nth: int) -> Answer | None:
+        if (path, nth) != ("/page/5", 1):
+            return None
+        text = value() if callable(value) else value
+        return Answer(429, {"Retry-After": text})
+
+    server = site(6, answer=judge)
+    settings = {
+        **BRISK,
+        "POLITENESS_BACKOFF_BASE": 0.8,
+        "POLITENESS_RETRY_AFTER_MAX": 2.2,
+    }
+    result = crawl(urls=server.page_urls(), settings=settings)
+    assert sorted(item["status"] for item in result.items) == [200] * 6
+    assert "Traceback" not in result.log
+    assert at_least - 0.03 < silence_after(server, "/page/5") < at_most
+    capped = "POLITENESS_RETRY_AFTER_MAX; waiting 2.2 s" in result.log
+    assert capped == (at_least in (1.9, 2.2))
+
+
+def test_a_paused_slot_does_not_hold_up_the_others(site: Callable[..., Site]) -> None:
+    headers = {"Retry-After": "3"}
+    limited = site(2, answer=refuse_first("/page/0", status=429, headers=headers))
+    other = site(40, hosts=["127.0.0.2"])
+    urls = limited.page_urls() + other.page_urls("127.0.0.2")
+    crawl(urls=urls, settings=BRISK)
+    assert other.arrivals[-1].at < limited.arrivals[-1].at
+    assert silence_after(limited, "/page/0") > 2.9
+
+
+def test_retry_after_on_a_redirect_pauses_without_halving(
+    site: Callable[..., Site],
+) -> None:
+    headers = {"Location": "/page/1", "Retry-After": "1"}
+    server = site(2, answer=refuse_first("/page/0", status=302, headers=headers))
+    result = crawl(urls=[server.url + "/page/0"], settings=BRISK)
+    assert 1.0 <= silence_after(server, "/page/0") < 1.5
+    assert SLOWDOWN.findall(result.log) == []
+    assert [item["url"] for item in result.items] == [server.url + "/page/1"]
+
+
+def test_retry_after_on_a_served_page_means_nothing(site: Callable[..., Site]) -> None:
+    server = site(6, answer=lambda path, nth: Answer(headers={"Retry-After": "30"}))
+    result = crawl(urls=server.page_urls(), settings=BRISK)
+    assert len(result.items) == 6
+    assert result.seconds < 3
+
+
+@pytest.mark.parametrize(
+    ("headers", "silence"),
+    [
+        ({"MediaWiki-API-Error": "maxlag", "Retry-After": "2"}, 2.0),
+        ({"MediaWiki-API-Error": "ratelimited"}, 0.5),
+    ],
+)
+def test_mediawiki_refuses_with_status_200(
+    site: Callable[..., Site], headers: dict[str, str], silence: float
+) -> None:
+    server = site(3, answer=refuse_first("/page/2", headers=headers))
+    result = crawl(urls=server.page_urls(), settings=BRISK)
+    [(_, _, reason)] = SLOWDOWN.findall(result.log)
+    assert reason == f"MediaWiki {headers['MediaWiki-API-Error']}"
+    assert silence - 0.03 < silence_after(server, "/page/2") < silence + 0.5
+    assert server.pages_served()["/page/2"] == 2
+    assert len(result.items) == 3
+
+
+def test_other_mediawiki_errors_go_to_the_spider(site: Callable[..., Site]) -> None:
+    headers = {"MediaWiki-API-Error": "badtitle"}
+    server = site(1, answer=lambda path, nth: Answer(headers=headers))
+    result = crawl(urls=server.page_urls(), settings=BRISK)
+    assert len(server.arrivals) == len(result.items) == 1
+
+
+def test_after_the_last_reschedule_the_refusal_goes_on_to_the_errback(
+    site: Callable[..., Site],
+) -> None:
+    server = site(1, answer=lambda path, nth: Answer(429, {"Retry-After": "0"}))
+    settings = {
+        **BRISK,
+        "POLITENESS_BACKOFF_MAX": 0.5,
+        "POLITENESS_MAX_RESCHEDULES": 3,
+        "RETRY_ENABLED": False,
+    }
+    result = crawl(urls=server.page_urls(), settings=settings)
+    assert len(server.arrivals) == 4
+    assert [(i["error"], i["status"]) for i in result.items] == [("HttpError", 429)]
+    assert result.stats["politeness/given_up"] == 1
+
+
+def test_rescheduling_does_not_use_up_the_retries(site: Callable[..., Site]) -> None:
+    def judge(path: str, nth: int) -> Answer | None:
+        statuses = {1: 429, 2: 500, 3: 429, 4: 500, 5: 429}
+        return Answer(statuses[nth]) if nth in statuses else None
+
+    server = site(1, answer=judge)
+    settings = {**BRISK, "POLITENESS_BACKOFF_MAX": 0.5, "RETRY_TIMES": 2}
+    result = crawl(urls=server.page_urls(), settings=settings)
+    assert [item.get("status") for item in result.items] == [200]
+    assert result.stats["retry/count"] == 2
+
+
+def test_a_request_that_must_not_be_retried_is_not_rescheduled(
+    site: Callable[..., Site],
+) -> None:
+    server = site(1, answer=refuse_first("/page/0", status=429))
+    request = {"url": server.page_urls()[0], "meta": {"dont_retry": True}}
+    result = crawl(requests=[request], settings=BRISK)
+    assert [item["status"] for item in result.items] == [429]
+    assert len(SLOWDOWN.findall(result.log)) == 1
+
+
+def test_a_status_that_is_not_configured_is_left_to_scrapy(
+    site: Callable[..., Site],
+) -> None:
+    server = site(1, answer=refuse_first("/page/0", status=503))
+    settings = {**BRISK, "POLITENESS_HTTP_CODES": [429]}
+    result = crawl(urls=server.page_urls(), settings=settings)
+    assert result.stats["retry/count"] == 1
+    assert "politeness/rescheduled" not in result.stats
