@@ -219,7 +219,7 @@ def _run(
         "cpu_seconds": notes.cpu_seconds,
     }
     Path("result").write_bytes(pickle.dumps(result))
-    # Below 2.15, Scrapy forgets failures that came after the spider was made.
+    # Scrapy 2.14 forgets failures that come after the spider was made.
     return int(process.bootstrap_failed or not notes.opened)
 
 

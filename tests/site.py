@@ -214,7 +214,7 @@ class Site:
             if isinstance(self.robots, Answer):
                 return self.robots
             return Answer(200, {"Content-Type": "text/plain"}, self.robots.encode())
-        name, _, number = path.rpartition("/")
+        name, _, number = path.partition("?")[0].rpartition("/")
         if name == "/page" and number.isdigit() and int(number) < self.pages:
             return Answer(body=self._page_body(int(number)))
         return Answer(404, body=b"Not Found")
@@ -281,7 +281,7 @@ class _Conversation(BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         url = urlsplit(self.path)
         path = f"{url.path}?{url.query}" if url.query else url.path
-        host = self.headers.get("Host", "").rpartition(":")[0]
+        host = urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""
         try:
             answer = site.arrived(self._at, path, host, dict(self.headers))
             time.sleep(site.latency + answer.delay)

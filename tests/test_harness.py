@@ -125,6 +125,26 @@ def test_answers_can_be_scripted(site: OpenSite, connect: Connect) -> None:
     assert client.get("/page/0")[0] == 200
 
 
+def test_site_serves_as_a_proxy(site: OpenSite) -> None:
+    server = site(pages=1)
+    request = {"url": "http://a.test/page/0?q=1", "meta": {"proxy": server.url}}
+    crawl(requests=[request], settings=STOCK)
+    (arrival,) = server.arrivals
+    assert (arrival.host, arrival.path) == ("a.test", "/page/0?q=1")
+    assert arrival.status == 200
+
+
+def test_killed_crawl_has_its_log_only(site: OpenSite) -> None:
+    server = site(pages=1, latency=30)
+    with start_crawl(urls=server.page_urls(), settings=STOCK) as running:
+        running.wait_for_log("Spider opened")
+        running.kill()
+        result = running.wait(5)
+    assert result.returncode == -9
+    assert result.items == []
+    assert "Spider opened" in result.log
+
+
 def test_dropped_connections_are_noted(site: OpenSite, connect: Connect) -> None:
     server = site(answer=lambda path, nth: Answer(drop=True))
     with pytest.raises(ConnectionError):
