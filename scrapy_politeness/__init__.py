@@ -3,11 +3,13 @@
 from scrapy_politeness.addon import Addon
 from scrapy_politeness.extension import PolitenessExtension
 from scrapy_politeness.middleware import PolitenessMiddleware, RescheduleMiddleware
+from scrapy_politeness.pqueue import PolitePriorityQueue
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Addon",
+    "PolitePriorityQueue",
     "PolitenessExtension",
     "PolitenessMiddleware",
     "RescheduleMiddleware",

@@ -9,6 +9,7 @@ from scrapy.exceptions import NotConfigured
 from scrapy_politeness.extension import PolitenessExtension
 from scrapy_politeness.middleware import PolitenessMiddleware, RescheduleMiddleware
 from scrapy_politeness.policy import is_enabled
+from scrapy_politeness.pqueue import PolitePriorityQueue
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
@@ -29,3 +30,4 @@ class Addon:
             ("EXTENSIONS", PolitenessExtension, 0),
         ):
             settings.setdefault_in_component_priority_dict(name, component, order)
+        settings.set("SCHEDULER_PRIORITY_QUEUE", PolitePriorityQueue, "addon")

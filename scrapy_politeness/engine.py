@@ -9,6 +9,8 @@ from scrapy.utils.httpobj import urlparse_cached
 from twisted.internet import defer, error
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from scrapy import Request
     from scrapy.crawler import Crawler
     from scrapy.http import Response
@@ -53,6 +55,17 @@ class Engine:
     def is_closing(self) -> bool:
         slot = self._crawler.engine._slot  # type: ignore[union-attr,unused-ignore]
         return slot is None or slot.closing is not None
+
+    def in_progress(self) -> Collection[Request]:
+        """Return what the engine works on, each until its callback has ended."""
+        slot = self._crawler.engine._slot  # type: ignore[union-attr,unused-ignore]
+        return () if slot is None else slot.inprogress
+
+    def wake(self) -> None:
+        """Have the engine ask the scheduler for requests."""
+        slot = self._crawler.engine._slot  # type: ignore[union-attr,unused-ignore]
+        if slot is not None and slot.closing is None:
+            slot.nextcall.schedule()
 
     def slot_key(self, request: Request) -> str:
         _drop_stale_slot(request)

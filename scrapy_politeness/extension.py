@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 import time
 from dataclasses import replace
@@ -12,11 +13,14 @@ from weakref import WeakSet
 from scrapy import signals
 from scrapy.exceptions import NotConfigured
 
+from scrapy_politeness.alarm import Alarm
+from scrapy_politeness.claims import Claims
 from scrapy_politeness.core.scope import Scope
 from scrapy_politeness.engine import Engine, host_of, is_local
 from scrapy_politeness.gate import Gate
 from scrapy_politeness.policy import Policy, is_enabled
 from scrapy_politeness.robots import Robots
+from scrapy_politeness.stores.pauses import Pauses
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -27,8 +31,15 @@ if TYPE_CHECKING:
 
     from scrapy_politeness.core.outcome import Outcome, Permit
     from scrapy_politeness.core.scope import Change
+    from scrapy_politeness.pqueue import PolitePriorityQueue
 
 logger = logging.getLogger(__name__)
+
+# Lets one request pass without waiting.
+EXEMPT = "politeness_exempt"
+
+# Stands before the slot in the queue's keys of requests that nothing limits.
+_FREE = "free "
 
 
 class PolitenessExtension:
@@ -41,15 +52,21 @@ class PolitenessExtension:
         self.policy = Policy.read(crawler.settings, crawler.spider)
         self.stats: StatsCollector = crawler.stats
         self.engine = Engine(crawler)
-        self.gate = Gate(lambda: self.engine.is_closing, crawler.spider)
+        self.alarm = Alarm(self.engine.wake)
+        self.claims = Claims(self._tell_queues)
+        self.gate = Gate(lambda: self.engine.is_closing, self.claims, crawler.spider)
         self.robots = Robots(
             self.policy, self.engine, self._obey_robots, crawler.spider
         )
         # Requests whose last answer was a refusal, until they are rescheduled.
         self.refused: WeakSet[Request] = WeakSet()
         self._scopes: dict[str, Scope | None] = {}
+        self._queues: list[PolitePriorityQueue] = []
         self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
+        self._pauses = Pauses(self.policy.jobdir) if self.policy.jobdir else None
+        self._resume_pauses()
         crawler.signals.connect(self._spider_opened, signals.spider_opened)
+        crawler.signals.connect(self._spider_closed, signals.spider_closed)
         crawler.signals.connect(self._response_received, signals.response_received)
 
     @classmethod
@@ -58,19 +75,58 @@ class PolitenessExtension:
 
     def scope_for(self, request: Request) -> Scope | None:
         """Return what limits this request; None where nothing does."""
-        if is_local(request) or host_of(request) in self.policy.exempt:
+        if self._is_free(request):
             return None
-        key = self.engine.slot_key(request)
-        if key not in self._scopes:
-            self._scopes[key] = self._new_scope(key)
-        return self._scopes[key]
+        return self._scope(self.engine.slot_key(request))
 
     def settle(self, scope: Scope, permit: Permit, outcome: Outcome) -> None:
         """A request that the gate let through is over."""
         outcome = self._cap_wait(scope, outcome)
-        change = scope.settle(permit, outcome, time.monotonic(), random.random())
-        self.gate.advance(scope)
+        now = time.monotonic()
+        change = scope.settle(permit, outcome, now, random.random())
+        if change.pause and self._pauses:
+            self._pauses.save(scope.key, time.time() + scope.paused_until - now)
+        self._scope_changed(scope)
         self._report(scope, outcome, change)
+
+    def add_queue(self, queue: PolitePriorityQueue) -> None:
+        """The scheduler's queues, in memory and on disk, share the scopes."""
+        self._queues.append(queue)
+
+    def queue_key(self, request: Request) -> str:
+        """Return under which slot a request waits in the queue."""
+        key = self.engine.slot_key(request)
+        if self._is_free(request) or request.meta.get(EXEMPT):
+            return _FREE + key
+        return key
+
+    def claimable_at(self, queue_key: str) -> float:
+        """Return from when on the queue may hand out a request of that slot."""
+        scope = self._scopes.get(queue_key)
+        return -math.inf if scope is None else scope.claimable_at
+
+    def handed_out(self, request: Request, queue_key: str, now: float) -> None:
+        """The queue has given a request to the engine."""
+        if not queue_key.startswith(_FREE):
+            scope = self._scope(queue_key)
+            if scope is not None:
+                self.claims.add(request, scope, now)
+
+    def _is_free(self, request: Request) -> bool:
+        return is_local(request) or host_of(request) in self.policy.exempt
+
+    def _scope(self, key: str) -> Scope | None:
+        if key not in self._scopes:
+            self._scopes[key] = self._new_scope(key)
+        return self._scopes[key]
+
+    def _scope_changed(self, scope: Scope) -> None:
+        self.gate.advance(scope)
+        self._tell_queues(scope)
+
+    def _tell_queues(self, scope: Scope) -> None:
+        for queue in self._queues:
+            queue.scope_changed(scope)
 
     def _new_scope(self, key: str) -> Scope | None:
         own = self.policy.for_slot(key)
@@ -94,7 +150,7 @@ class PolitenessExtension:
         if scope is None or not delay:
             return
         scope.obey_robots(delay, time.monotonic())
-        self.gate.advance(scope)
+        self._scope_changed(scope)
         self.stats.inc_value("politeness/robots_delays")
         self._log.info(
             "%(slot)s: robots.txt asks for %(delay).3g s between requests",
@@ -129,6 +185,26 @@ class PolitenessExtension:
                 "%(slot)s: silent for %(pause).1f s because of %(reason)s", details
             )
 
+    def _resume_pauses(self) -> None:
+        if self._pauses is None:
+            return
+        # A clock that was set back must not turn a pause of minutes into one of days.
+        longest = max(self.policy.retry_after_max, self.policy.bounds.backoff_max)
+        for key, left in self._pauses.load(time.time()).items():
+            scope = self._scope(key)
+            if scope is not None:
+                seconds = min(left, longest)
+                scope.hold(time.monotonic() + seconds)
+                self._log.info(
+                    "%(slot)s: still silent for %(seconds).1f s, since an earlier run",
+                    {"slot": key, "seconds": seconds},
+                )
+
+    def _spider_closed(self) -> None:
+        self.alarm.cancel()
+        if self._pauses is not None:
+            self._pauses.close()
+
     def _spider_opened(self) -> None:
         bounds = self.policy.bounds
         self._log.info(
@@ -143,6 +219,12 @@ class PolitenessExtension:
                 "exempt": ", ".join(sorted(self.policy.exempt)) or "nobody",
             },
         )
+        if not self._queues:
+            self._log.warning(
+                "The scheduler does not use scrapy_politeness.PolitePriorityQueue: "
+                "requests that must wait for their host wait in the downloader, where "
+                "they count towards CONCURRENT_REQUESTS and hold up other hosts"
+            )
 
     def _response_received(self, response: Response, request: Request) -> None:
         if self.policy.robots:

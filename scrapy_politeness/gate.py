@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from scrapy import Request, Spider
     from scrapy.utils.asyncio import CallLaterResult
 
+    from scrapy_politeness.claims import Claims
     from scrapy_politeness.core.outcome import Permit
     from scrapy_politeness.core.scope import Scope
 
@@ -36,7 +37,7 @@ class _Line:
 
     def __init__(self) -> None:
         self.timer: CallLaterResult | None = None
-        self.waiting: list[tuple[int, int, Deferred[Permit | None]]] = []
+        self.waiting: list[tuple[int, int, Request, Deferred[Permit | None]]] = []
 
     def cancel_timer(self) -> None:
         if self.timer is not None:
@@ -54,10 +55,12 @@ class Gate:
     def __init__(
         self,
         is_closing: Callable[[], bool],
+        claims: Claims,
         spider: Spider | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._is_closing = is_closing
+        self._claims = claims
         self._log = logging.LoggerAdapter(logger, {"spider": spider})
         self._clock = clock
         self._lines: dict[Scope, _Line] = {}
@@ -70,10 +73,13 @@ class Gate:
             return None
         now = self._clock()
         if scope not in self._lines and scope.has_room and scope.ready_at <= now:
-            return scope.take(now)
+            return self._let_through(scope, request, now)
+        # Who waits here goes before those still in the queue.
+        self._claims.add(request, scope, now)
         line = self._lines.setdefault(scope, _Line())
         turn: Deferred[Permit | None] = Deferred()
-        heapq.heappush(line.waiting, (-request.priority, next(self._order), turn))
+        place = (-request.priority, next(self._order), request, turn)
+        heapq.heappush(line.waiting, place)
         self._log.debug(
             "%(slot)s: %(request)s waits %(delay).2f s, %(depth)d in line",
             {
@@ -98,8 +104,8 @@ class Gate:
         line.cancel_timer()
         now = self._clock()
         while line.waiting and scope.has_room and scope.ready_at <= now:
-            _, _, turn = heapq.heappop(line.waiting)
-            turn.callback(scope.take(now))
+            _, _, request, turn = heapq.heappop(line.waiting)
+            turn.callback(self._let_through(scope, request, now))
         if not line.waiting:
             del self._lines[scope]
         elif scope.has_room:
@@ -110,8 +116,13 @@ class Gate:
         lines, self._lines = self._lines, {}
         for line in lines.values():
             line.cancel_timer()
-            for _, _, turn in line.waiting:
+            for _, _, _, turn in line.waiting:
                 turn.callback(None)
+
+    def _let_through(self, scope: Scope, request: Request, now: float) -> Permit:
+        permit = scope.take(now)
+        self._claims.release(request)
+        return permit
 
     def _watch_for_closing(self) -> None:
         if self._watch is None:

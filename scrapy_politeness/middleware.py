@@ -12,7 +12,7 @@ from scrapy.exceptions import IgnoreRequest, NotConfigured
 from scrapy_politeness.classify import classify_exception, classify_response
 from scrapy_politeness.core.outcome import Verdict
 from scrapy_politeness.engine import host_of
-from scrapy_politeness.extension import PolitenessExtension
+from scrapy_politeness.extension import EXEMPT, PolitenessExtension
 from scrapy_politeness.policy import is_enabled
 from scrapy_politeness.robots import is_robots_txt
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-EXEMPT = "politeness_exempt"
 RESCHEDULES = "politeness_reschedules"
 # The request that the count belongs to: a spider that hands ``response.meta`` on to
 # another request must not hand on the used-up count with it.
@@ -111,6 +110,7 @@ class PolitenessMiddleware:
         """Return False for what never passed the gate, such as a cached response."""
         flight = self._flights.pop(request, None)
         if flight is None:
+            self._extension.claims.release(request)
             return False
         self._extension.settle(*flight, outcome)
         return True
@@ -132,6 +132,7 @@ class PolitenessMiddleware:
         if request in self._handed_back:
             raise IgnoreRequest("The spider closes while this request was held")
         self._extension.stats.inc_value("politeness/handed_back")
+        self._extension.claims.release(request)
         copy = request.replace(dont_filter=True)
         self._handed_back.add(copy)
         return copy

@@ -90,6 +90,7 @@ class Policy:
     concurrency: int
     limits: Mapping[str, Mapping[str, Any]]
     download_slots: Mapping[str, Mapping[str, Any]]
+    jobdir: str | None
 
     @classmethod
     def read(cls, settings: BaseSettings, spider: Spider | None = None) -> Policy:
@@ -113,6 +114,7 @@ class Policy:
             concurrency=_concurrency(settings, spider),
             limits=_read(settings, "POLITENESS_LIMITS", _limits),
             download_slots=_read(settings, "DOWNLOAD_SLOTS", _download_slots),
+            jobdir=settings["JOBDIR"],
         )
 
     def for_slot(self, key: str) -> SlotPolicy | None:

@@ -13,6 +13,11 @@ from scrapy_politeness.core.pace import Pace
 # event loop was busy, not the spider out of work.
 _PROMPT = 0.05
 
+# A request that was handed out needs a few turns of the event loop to get to the gate,
+# or longer where robots.txt has to come first. Until it is sent, no more are handed out
+# than could be sent in this time.
+_ON_THE_WAY = 0.05
+
 # The host measures a Crawl-delay at its own door, and no two requests travel equally
 # fast: a connection to open, a busy event loop.
 _TRAVEL_TIME_DIFFERENCE = 0.01
@@ -36,10 +41,12 @@ class Scope:
     """
 
     __slots__ = (
+        "_claimed_at",
         "_governor",
         "_pace",
         "_robots_delay",
         "_spacing",
+        "claims",
         "concurrency",
         "in_flight",
         "key",
@@ -52,6 +59,8 @@ class Scope:
         self.key = key
         self.concurrency = concurrency
         self.in_flight = 0
+        self.claims = 0
+        self._claimed_at = -math.inf
         self.paused_until = -math.inf
         self._governor = Governor(bounds)
         self._pace = Pace()
@@ -71,6 +80,32 @@ class Scope:
     def ready_at(self) -> float:
         """From when on the pace and the pause allow one more request."""
         return max(self.paused_until, self._pace.ready_at(self._interval, self._floor))
+
+    @property
+    def claimable_at(self) -> float:
+        """From when on one more request may be handed out, to be sent at once.
+
+        Infinite while there is no room: then something has to be sent or settled
+        first.
+        """
+        if self.in_flight + self.claims >= self.concurrency:
+            return math.inf
+        if not self.claims:
+            return self.ready_at
+        interval = max(self._interval, self._floor)
+        if self.claims * interval >= _ON_THE_WAY:
+            return math.inf
+        return max(self.ready_at, self._claimed_at) + self.claims * interval
+
+    def claim(self, now: float) -> None:
+        """A request was handed out and is on its way to be sent."""
+        if not self.claims:
+            self._claimed_at = now
+        self.claims += 1
+
+    def unclaim(self) -> None:
+        """That request was sent, or will never be."""
+        self.claims -= 1
 
     def take(self, now: float) -> Permit:
         """Let one request through, now."""

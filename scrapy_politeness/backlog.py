@@ -1,0 +1,244 @@
+"""Where the requests of a priority queue wait, slot by slot: in memory or on disk."""
+
+from __future__ import annotations
+
+import pickle
+import sqlite3
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from queuelib.queue import FifoDiskQueue
+from scrapy.pqueues import ScrapyPriorityQueue
+from scrapy.utils.request import request_from_dict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from scrapy import Request
+    from scrapy.crawler import Crawler
+    from scrapy.pqueues import QueueProtocol
+
+
+class Backlog(Protocol):
+    """Within a slot the highest priority comes first; among equals, requests from the
+    spider's callbacks come before its start requests."""
+
+    def push(self, slot: str, request: Request) -> None: ...
+
+    def pop(self, slot: str) -> Request: ...
+
+    def peek(self, slot: str) -> Request: ...
+
+    def slots(self) -> Collection[str]:
+        """Return the slots that have requests."""
+
+    def rest(self) -> None:
+        """Nothing may go now: time to tidy up."""
+
+    def __contains__(self, slot: str) -> bool: ...
+
+    def __len__(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
+class MemoryBacklog:
+    """One of Scrapy's own priority queues per slot."""
+
+    def __init__(
+        self,
+        crawler: Crawler,
+        queue_cls: type[QueueProtocol],
+        start_queue_cls: type[QueueProtocol] | None,
+    ) -> None:
+        self._crawler = crawler
+        self._queue_cls = queue_cls
+        self._start_queue_cls = start_queue_cls
+        self._queues: dict[str, ScrapyPriorityQueue] = {}
+        self._size = 0
+
+    def push(self, slot: str, request: Request) -> None:
+        queue = self._queues.get(slot)
+        if queue is None:
+            queue = self._queues[slot] = ScrapyPriorityQueue(
+                self._crawler,
+                self._queue_cls,
+                "",
+                start_queue_cls=self._start_queue_cls,
+            )
+        queue.push(request)
+        self._size += 1
+
+    def pop(self, slot: str) -> Request:
+        queue = self._queues[slot]
+        request = queue.pop()
+        assert request is not None
+        self._size -= 1
+        if not queue.queues and not queue._start_queues:
+            del self._queues[slot]
+        return request
+
+    def peek(self, slot: str) -> Request:
+        request = self._queues[slot].peek()
+        assert request is not None
+        return request
+
+    def slots(self) -> Collection[str]:
+        return self._queues.keys()
+
+    def rest(self) -> None:
+        pass
+
+    def __contains__(self, slot: str) -> bool:
+        return slot in self._queues
+
+    def __len__(self) -> int:
+        return self._size
+
+    def close(self) -> None:
+        for queue in self._queues.values():
+            queue.close()
+
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS requests (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    slot TEXT NOT NULL,
+    -- The lowest (rank, place) of a slot is the next to go.
+    rank INTEGER NOT NULL,
+    place INTEGER NOT NULL,
+    taken INTEGER NOT NULL DEFAULT 0,
+    body BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS waiting ON requests (slot, rank, place) WHERE NOT taken;
+"""
+
+_NEXT = """
+SELECT id, body FROM requests WHERE slot = ? AND NOT taken
+ORDER BY rank, place LIMIT 1
+"""
+
+# The write-ahead log is copied into the database, and synced to disk, when it has
+# this many pages of 4 KiB; SQLite's own 1,000 would mean every few hundred requests.
+_CHECKPOINT_PAGES = 10_000
+
+
+class DiskBacklog:
+    """All slots in one SQLite database, which survives a kill at any moment.
+
+    A request that was popped stays on record until it is done, so that a run that was
+    killed can be resumed with it. Nothing is synced to disk per request: a kill of the
+    process loses nothing, a power cut perhaps the last moments.
+
+    ``in_progress`` returns the requests that the engine still works on.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        crawler: Crawler,
+        queue_cls: type[QueueProtocol],
+        start_queue_cls: type[QueueProtocol] | None,
+        in_progress: Callable[[], Collection[Request]],
+    ) -> None:
+        self._spider = crawler.spider
+        self._in_progress = in_progress
+        self._direction = _direction(queue_cls)
+        self._start_direction = _direction(start_queue_cls) if start_queue_cls else None
+        self._taken: dict[Request, int] = {}
+        self._sweep_at = 1
+        self._db = _open(Path(folder, "requests.sqlite"))
+        self._db.execute("UPDATE requests SET taken = 0 WHERE taken")
+        [(self._place,)] = self._db.execute(
+            "SELECT COALESCE(MAX(ABS(place)), 0) FROM requests"
+        )
+        counts = self._db.execute("SELECT slot, COUNT(*) FROM requests GROUP BY slot")
+        self._counts = Counter(dict(counts.fetchall()))
+        self._size = self._counts.total()
+
+    def push(self, slot: str, request: Request) -> None:
+        body = _serialize(request.to_dict(spider=self._spider))
+        rank = -2 * request.priority
+        direction = self._direction
+        if self._start_direction and request.meta.get("is_start_request"):
+            rank += 1
+            direction = self._start_direction
+        self._place += 1
+        self._db.execute(
+            "INSERT INTO requests (slot, rank, place, body) VALUES (?, ?, ?, ?)",
+            (slot, rank, direction * self._place, body),
+        )
+        self._counts[slot] += 1
+        self._size += 1
+
+    def pop(self, slot: str) -> Request:
+        if len(self._taken) >= self._sweep_at:
+            self.rest()
+        key, body = self._db.execute(_NEXT, (slot,)).fetchone()
+        self._db.execute("UPDATE requests SET taken = 1 WHERE id = ?", (key,))
+        self._size -= 1
+        self._counts[slot] -= 1
+        if not self._counts[slot]:
+            del self._counts[slot]
+        request = self._request(body)
+        self._taken[request] = key
+        return request
+
+    def peek(self, slot: str) -> Request:
+        _, body = self._db.execute(_NEXT, (slot,)).fetchone()
+        return self._request(body)
+
+    def rest(self) -> None:
+        """Strike off what is done."""
+        busy = self._in_progress()
+        done = [request for request in self._taken if request not in busy]
+        if done:
+            self._db.execute("BEGIN")
+            self._db.executemany(
+                "DELETE FROM requests WHERE id = ?",
+                [(self._taken.pop(request),) for request in done],
+            )
+            self._db.execute("COMMIT")
+        self._sweep_at = 2 * len(self._taken) + 1
+
+    def slots(self) -> Collection[str]:
+        return self._counts.keys()
+
+    def __contains__(self, slot: str) -> bool:
+        return slot in self._counts
+
+    def __len__(self) -> int:
+        return self._size
+
+    def close(self) -> None:
+        """Nothing is in progress any more: all that was taken is done."""
+        self._db.execute("DELETE FROM requests WHERE taken")
+        self._db.close()
+
+    def _request(self, body: bytes) -> Request:
+        return request_from_dict(pickle.loads(body), spider=self._spider)  # noqa: S301
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    try:
+        db = sqlite3.connect(path, isolation_level=None)
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = NORMAL")
+        db.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+        db.executescript(_SCHEMA)
+    except sqlite3.DatabaseError as error:
+        raise ValueError(f"{path} is not a queue of requests: {error}") from error
+    return db
+
+
+def _direction(queue_cls: type[QueueProtocol]) -> int:
+    return 1 if issubclass(queue_cls, FifoDiskQueue) else -1
+
+
+def _serialize(fields: dict[str, object]) -> bytes:
+    """As Scrapy does it: what cannot be pickled is for the memory queue."""
+    try:
+        return pickle.dumps(fields, protocol=4)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise ValueError(str(error)) from error

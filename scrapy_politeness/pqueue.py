@@ -1,0 +1,152 @@
+"""The scheduler's priority queue: it knows who may go."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from scrapy_politeness.backlog import Backlog, DiskBacklog, MemoryBacklog
+from scrapy_politeness.core.agenda import Agenda
+from scrapy_politeness.extension import PolitenessExtension
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from scrapy import Request
+    from scrapy.crawler import Crawler
+    from scrapy.pqueues import QueueProtocol
+    from typing_extensions import Self
+
+    from scrapy_politeness.core.scope import Scope
+
+# What Scrapy writes into active.json for a queue that still has requests. A list, so
+# that Scrapy's own default queue refuses to start on it instead of finding nothing.
+_SIGNATURE = ["scrapy_politeness.PolitePriorityQueue"]
+
+
+class PolitePriorityQueue:
+    """Pops only what may be sent now; the rest stays where it is, outside the
+    downloader.
+
+    Slots take turns: the one that has been ready longest goes first. Within a slot,
+    requests go by priority. When nothing may go, ``pop`` returns None, and the engine
+    is woken as soon as that changes. Pushing and popping cost O(log slots).
+    """
+
+    @classmethod
+    def from_crawler(
+        cls,
+        crawler: Crawler,
+        downstream_queue_cls: type[QueueProtocol],
+        key: str,
+        startprios: Iterable[Any] = (),
+        *,
+        start_queue_cls: type[QueueProtocol] | None = None,
+    ) -> Self:
+        return cls(
+            crawler,
+            downstream_queue_cls,
+            key,
+            startprios,
+            start_queue_cls=start_queue_cls,
+        )
+
+    def __init__(
+        self,
+        crawler: Crawler,
+        downstream_queue_cls: type[QueueProtocol],
+        key: str,
+        startprios: Iterable[Any] = (),
+        *,
+        start_queue_cls: type[QueueProtocol] | None = None,
+    ) -> None:
+        if startprios and startprios != _SIGNATURE:
+            raise ValueError(
+                f"The requests in {key} were put there by another "
+                "SCHEDULER_PRIORITY_QUEUE than scrapy_politeness.PolitePriorityQueue; "
+                "only the queue that a crawl was started with can resume it"
+            )
+        extension = crawler.get_extension(PolitenessExtension)
+        if extension is None:
+            raise ValueError(
+                "scrapy_politeness.PolitePriorityQueue needs "
+                "scrapy_politeness.PolitenessExtension in EXTENSIONS, and "
+                "POLITENESS_ENABLED"
+            )
+        self._extension = extension
+        self._agenda = Agenda()
+        self._backlog: Backlog
+        if key:
+            self._backlog = DiskBacklog(
+                key,
+                crawler,
+                downstream_queue_cls,
+                start_queue_cls,
+                extension.engine.in_progress,
+            )
+        else:
+            self._backlog = MemoryBacklog(
+                crawler, downstream_queue_cls, start_queue_cls
+            )
+        now = time.monotonic()
+        for slot in self._backlog.slots():
+            self._agenda.put(slot, now)
+        extension.add_queue(self)
+
+    def push(self, request: Request) -> None:
+        slot = self._extension.queue_key(request)
+        is_new = slot not in self._backlog
+        self._backlog.push(slot, request)  # may fail: a request that cannot be stored
+        if is_new:
+            self._plan(slot, time.monotonic())
+
+    def pop(self) -> Request | None:
+        now = time.monotonic()
+        slot = self._next_slot(now)
+        if slot is None:
+            self._backlog.rest()
+            self._extension.alarm.set(self._agenda.next_time)
+            return None
+        request = self._backlog.pop(slot)
+        self._extension.handed_out(request, slot, now)
+        self._agenda.discard(slot)
+        if slot in self._backlog:
+            self._plan(slot, now)
+        return request
+
+    def peek(self) -> Request | None:
+        slot = self._next_slot(time.monotonic())
+        return None if slot is None else self._backlog.peek(slot)
+
+    def close(self) -> list[str]:
+        left = bool(self._backlog)
+        self._backlog.close()
+        return _SIGNATURE if left else []
+
+    def __len__(self) -> int:
+        return len(self._backlog)
+
+    def __contains__(self, slot: str) -> bool:
+        return slot in self._backlog
+
+    def scope_changed(self, scope: Scope) -> None:
+        """The scope may be ready at another time than was planned."""
+        if scope.key in self._backlog:
+            self._plan(scope.key, time.monotonic())
+            self._extension.alarm.set(self._agenda.next_time)
+
+    def _next_slot(self, now: float) -> str | None:
+        """Return the slot that may go and has been waiting longest."""
+        while (slot := self._agenda.due(now)) is not None:
+            ready_at = self._extension.claimable_at(slot)
+            if ready_at <= now:
+                return slot
+            self._agenda.put(slot, ready_at)
+        return None
+
+    def _plan(self, slot: str, now: float) -> None:
+        ready_at = self._extension.claimable_at(slot)
+        if ready_at <= now and self._agenda.time_of(slot) <= now:
+            return  # it has its place in line
+        # Never in the past: who has been idle for long has no right to go first.
+        self._agenda.put(slot, max(now, ready_at))

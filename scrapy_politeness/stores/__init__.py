@@ -1,0 +1,1 @@
+"""Where what is known of a slot lives beyond one run."""

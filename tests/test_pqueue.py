@@ -1,0 +1,357 @@
+"""The priority queue's contract, in memory and on disk."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
+
+import pytest
+from scrapy import Request, Spider
+from scrapy.core.scheduler import Scheduler
+from scrapy.pqueues import DownloaderAwarePriorityQueue
+from scrapy.squeues import (
+    FifoMemoryQueue,
+    LifoMemoryQueue,
+    PickleFifoDiskQueue,
+    PickleLifoDiskQueue,
+)
+from scrapy.utils.misc import build_from_crawler
+from scrapy.utils.test import get_crawler
+
+from scrapy_politeness import PolitenessExtension, PolitePriorityQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from scrapy.crawler import Crawler
+
+KINDS = ["memory", "disk"]
+
+
+class Quiet(Spider):
+    name = "quiet"
+
+    def parse(self, response: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def crawler() -> Iterator[Callable[..., Crawler]]:
+    """Makes crawlers that are ready to crawl, and do not."""
+    made: list[Crawler] = []
+
+    def make(**settings: Any) -> Crawler:
+        crawler = get_crawler(
+            Quiet,
+            {
+                "ADDONS": {"scrapy_politeness.Addon": 500},
+                "TELNETCONSOLE_ENABLED": False,
+                "POLITENESS_START_RATE": 1e6,
+                "POLITENESS_MAX_RATE": 1e6,
+                "CONCURRENT_REQUESTS_PER_DOMAIN": 1000,
+                **settings,
+            },
+        )
+        crawler.spider = crawler._create_spider()
+        crawler.engine = crawler._create_engine()
+        crawler.engine._slot = SimpleNamespace(  # type: ignore[assignment]
+            inprogress=set(), closing=None, nextcall=Mock()
+        )
+        made.append(crawler)
+        return crawler
+
+    yield make
+    for crawler in made:
+        assert crawler.engine is not None
+        crawler.engine.downloader.close()
+        extension_of(crawler).alarm.cancel()
+
+
+def extension_of(crawler: Crawler) -> PolitenessExtension:
+    extension = crawler.get_extension(PolitenessExtension)
+    assert extension is not None
+    return extension
+
+
+@pytest.fixture(params=KINDS)
+def make_queue(
+    request: pytest.FixtureRequest,
+    crawler: Callable[..., Crawler],
+    tmp_path: Path,
+) -> Callable[..., PolitePriorityQueue]:
+    def make(
+        *, fifo: bool = False, start: bool = True, **settings: Any
+    ) -> PolitePriorityQueue:
+        if request.param == "memory":
+            first_in, last_in, key = FifoMemoryQueue, LifoMemoryQueue, ""
+        else:
+            first_in, last_in = PickleFifoDiskQueue, PickleLifoDiskQueue
+            key = str(tmp_path)
+        queue: PolitePriorityQueue = build_from_crawler(
+            PolitePriorityQueue,
+            crawler(**settings),
+            downstream_queue_cls=first_in if fifo else last_in,
+            key=key,
+            start_queue_cls=first_in if start else None,
+        )
+        return queue
+
+    return make
+
+
+Make = "Callable[..., PolitePriorityQueue]"
+
+
+def urls(queue: PolitePriorityQueue) -> list[str]:
+    """Pop all that may go, and keep hold of it, as the engine does."""
+    popped = []
+    while (request := queue.pop()) is not None:
+        popped.append(request)
+    return [request.url.removeprefix("http://") for request in popped]
+
+
+def page(path: str, **options: Any) -> Request:
+    return Request(f"http://{path}", **options)
+
+
+def test_an_empty_queue(make_queue: Make) -> None:
+    queue = make_queue()
+    assert len(queue) == 0
+    assert queue.pop() is None
+    assert queue.peek() is None
+    assert queue.close() == []
+
+
+def test_last_in_first_out(make_queue: Make) -> None:
+    queue = make_queue()
+    for path in ("h/1", "h/2", "h/3"):
+        queue.push(page(path))
+    assert len(queue) == 3
+    assert urls(queue) == ["h/3", "h/2", "h/1"]
+    assert len(queue) == 0
+
+
+def test_first_in_first_out(make_queue: Make) -> None:
+    queue = make_queue(fifo=True)
+    for path in ("h/1", "h/2", "h/3"):
+        queue.push(page(path))
+    assert urls(queue) == ["h/1", "h/2", "h/3"]
+
+
+def test_priorities_within_a_slot(make_queue: Make) -> None:
+    queue = make_queue()
+    for priority in (0, -3, 5, 2, 5):
+        queue.push(page(f"h/{priority}", priority=priority))
+    assert urls(queue) == ["h/5", "h/5", "h/2", "h/0", "h/-3"]
+
+
+def test_start_requests_go_in_order_and_after_others_of_their_priority(
+    make_queue: Make,
+) -> None:
+    queue = make_queue()
+    for path in ("h/start1", "h/start2"):
+        queue.push(page(path, meta={"is_start_request": True}))
+    for path in ("h/1", "h/2"):
+        queue.push(page(path))
+    queue.push(page("h/urgent", priority=1, meta={"is_start_request": True}))
+    assert urls(queue) == ["h/urgent", "h/2", "h/1", "h/start1", "h/start2"]
+
+
+def test_start_requests_are_like_others_where_they_have_no_queue(
+    make_queue: Make,
+) -> None:
+    queue = make_queue(start=False)
+    queue.push(page("h/1", meta={"is_start_request": True}))
+    queue.push(page("h/2"))
+    queue.push(page("h/3", meta={"is_start_request": True}))
+    assert urls(queue) == ["h/3", "h/2", "h/1"]
+
+
+def test_slots_take_turns(make_queue: Make) -> None:
+    queue = make_queue()
+    for number in range(4):
+        for host in ("a", "b", "c"):
+            queue.push(page(f"{host}/{number}"))
+    hosts = [url[0] for url in urls(queue)]
+    for turn in range(0, 12, 3):
+        assert set(hosts[turn : turn + 3]) == {"a", "b", "c"}
+
+
+def test_peek_shows_what_pop_returns(make_queue: Make) -> None:
+    queue = make_queue()
+    for path in ("a/1", "a/2", "b/1"):
+        queue.push(page(path))
+    while (seen := queue.peek()) is not None:
+        assert len(queue) > 0
+        popped = queue.pop()
+        assert popped is not None
+        assert popped.url == seen.url
+    assert len(queue) == 0
+
+
+def test_a_slot_that_is_held_keeps_its_requests_and_holds_no_one_else(
+    make_queue: Make,
+) -> None:
+    queue = make_queue(POLITENESS_START_RATE=0.5)
+    for path in ("slow/1", "slow/2", "other/1", "other/2"):
+        queue.push(page(path))
+    assert sorted(urls(queue)) == ["other/2", "slow/2"]
+    assert len(queue) == 2
+    assert "slow" in queue
+
+
+def test_concurrency_per_domain_bounds_what_is_handed_out(make_queue: Make) -> None:
+    queue = make_queue(CONCURRENT_REQUESTS_PER_DOMAIN=3)
+    for number in range(10):
+        queue.push(page(f"h/{number}"))
+    handed_out = [queue.pop() for _ in range(5)]
+    assert [request is None for request in handed_out] == [False] * 3 + [True] * 2
+    # A request that vanishes on its way gives its place back.
+    handed_out.clear()
+    assert sum(1 for _ in range(5) if queue.pop() is not None) >= 3
+
+
+def test_exempt_requests_and_hosts_are_never_held(make_queue: Make) -> None:
+    queue = make_queue(POLITENESS_START_RATE=0.5, POLITENESS_EXEMPT=["free.example"])
+    for number in range(3):
+        queue.push(page(f"free.example/{number}"))
+        queue.push(page(f"h/{number}", meta={"politeness_exempt": True}))
+    assert len(urls(queue)) == 6
+
+
+def test_malformed_urls_share_one_slot(make_queue: Make) -> None:
+    queue = make_queue(POLITENESS_START_RATE=0.5)
+    for url in ("http:///a", "http://:80/b", "https:///c"):
+        queue.push(Request(url))
+    assert len(urls(queue)) == 1
+    assert len(queue) == 2
+
+
+def test_many_requests_come_out_once_each(make_queue: Make) -> None:
+    queue = make_queue()
+    pushed = [f"h{number % 17}/{number}" for number in range(500)]
+    for path in pushed:
+        queue.push(page(path, priority=len(path) % 3))
+    assert Counter(urls(queue)) == Counter(pushed)
+
+
+def disk_queue(
+    crawler: Crawler, folder: Path, state: Any = ()
+) -> PolitePriorityQueue:
+    return PolitePriorityQueue.from_crawler(
+        crawler,
+        PickleLifoDiskQueue,
+        str(folder),
+        state,
+        start_queue_cls=PickleFifoDiskQueue,
+    )
+
+
+def test_what_was_left_is_there_after_a_clean_close(
+    crawler: Callable[..., Crawler], tmp_path: Path
+) -> None:
+    first = crawler()
+    queue = disk_queue(first, tmp_path)
+    request = page(
+        "h/1",
+        callback=first.spider.parse,  # type: ignore[union-attr]
+        meta={"a": 1},
+        cb_kwargs={"b": 2},
+        priority=7,
+    )
+    queue.push(page("done/1"))
+    queue.push(request)
+    done = queue.pop()
+    assert done is not None
+    assert done.url == "http://done/1"
+    state = queue.close()
+    resumed = disk_queue(crawler(), tmp_path, state)
+    assert len(resumed) == 1
+    found = resumed.pop()
+    assert found is not None
+    assert found.callback.__name__ == "parse"  # type: ignore[union-attr]
+    assert (found.url, found.meta, found.cb_kwargs, found.priority) == (
+        request.url,
+        {"a": 1},
+        {"b": 2},
+        7,
+    )
+
+
+def test_what_was_waiting_or_in_flight_is_there_after_a_kill(
+    crawler: Callable[..., Crawler], tmp_path: Path
+) -> None:
+    first = crawler()
+    queue = disk_queue(first, tmp_path)
+    for number in range(6):
+        queue.push(page(f"h{number}/"))
+    assert first.engine is not None
+    assert first.engine._slot is not None
+    in_progress = first.engine._slot.inprogress
+    for number in range(4):
+        request = queue.pop()
+        assert request is not None
+        if number != 1:
+            in_progress.add(request)
+    # Killed here: h1 is done, h0, h2 and h3 are on their way.
+    resumed = disk_queue(crawler(), tmp_path)
+    assert sorted(urls(resumed)) == ["h0/", "h2/", "h3/", "h4/", "h5/"]
+
+
+def test_a_request_that_cannot_be_stored_goes_to_the_memory_queue(
+    crawler: Callable[..., Crawler], tmp_path: Path
+) -> None:
+    queue = disk_queue(crawler(), tmp_path)
+    with pytest.raises(ValueError, match="pickle"):
+        queue.push(page("h/1", meta={"lambda": lambda: None}))
+    assert len(queue) == 0
+    assert queue.pop() is None
+
+
+@pytest.mark.parametrize("state", [{"h": [0]}, [0, -1]])
+def test_requests_of_another_queue_are_refused_with_a_clear_error(
+    crawler: Callable[..., Crawler], tmp_path: Path, state: Any
+) -> None:
+    with pytest.raises(ValueError, match="another SCHEDULER_PRIORITY_QUEUE"):
+        disk_queue(crawler(), tmp_path, state)
+
+
+def test_scrapys_default_queue_refuses_ours(
+    crawler: Callable[..., Crawler], tmp_path: Path
+) -> None:
+    queue = disk_queue(crawler(), tmp_path)
+    queue.push(page("h/1"))
+    state: Any = queue.close()
+    with pytest.raises(ValueError, match="incompatible priority queue"):
+        DownloaderAwarePriorityQueue.from_crawler(
+            crawler(), PickleLifoDiskQueue, str(tmp_path), state
+        )
+
+
+def test_a_damaged_database_gives_a_clear_error(
+    crawler: Callable[..., Crawler], tmp_path: Path
+) -> None:
+    tmp_path.joinpath("requests.sqlite").write_bytes(b"no database" * 100)
+    with pytest.raises(ValueError, match=r"requests\.sqlite is not a queue"):
+        disk_queue(crawler(), tmp_path)
+
+
+def test_memory_and_disk_queue_share_the_slots(
+    crawler: Callable[..., Crawler], tmp_path: Path
+) -> None:
+    shared = crawler(JOBDIR=str(tmp_path), POLITENESS_START_RATE=0.5)
+    scheduler = Scheduler.from_crawler(shared)
+    assert shared.spider is not None
+    scheduler.open(shared.spider)
+    scheduler.enqueue_request(page("h/disk"))
+    scheduler.enqueue_request(page("h/memory", meta={"unstorable": lambda: None}))
+    assert len(scheduler) == 2
+    first = scheduler.next_request()
+    assert first is not None
+    assert first.url == "http://h/memory"
+    assert scheduler.next_request() is None
+    assert scheduler.has_pending_requests()
+    scheduler.close("finished")
