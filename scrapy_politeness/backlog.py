@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import sqlite3
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,7 +14,7 @@ from scrapy.pqueues import ScrapyPriorityQueue
 from scrapy.utils.request import request_from_dict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterator
 
     from scrapy import Request
     from scrapy.crawler import Crawler
@@ -147,7 +148,6 @@ class DiskBacklog:
         self._direction = _direction(queue_cls)
         self._start_direction = _direction(start_queue_cls) if start_queue_cls else None
         self._taken: dict[Request, int] = {}
-        self._sweep_at = 1
         self._db = _open(Path(folder, "requests.sqlite"))
         self._db.execute("UPDATE requests SET taken = 0 WHERE taken")
         [(self._place,)] = self._db.execute(
@@ -173,10 +173,10 @@ class DiskBacklog:
         self._size += 1
 
     def pop(self, slot: str) -> Request:
-        if len(self._taken) >= self._sweep_at:
-            self.rest()
-        key, body = self._db.execute(_NEXT, (slot,)).fetchone()
-        self._db.execute("UPDATE requests SET taken = 1 WHERE id = ?", (key,))
+        with self._transaction():
+            self._strike_off_done()
+            key, body = self._db.execute(_NEXT, (slot,)).fetchone()
+            self._db.execute("UPDATE requests SET taken = 1 WHERE id = ?", (key,))
         self._size -= 1
         self._counts[slot] -= 1
         if not self._counts[slot]:
@@ -190,17 +190,21 @@ class DiskBacklog:
         return self._request(body)
 
     def rest(self) -> None:
-        """Strike off what is done."""
+        with self._transaction():
+            self._strike_off_done()
+
+    def _strike_off_done(self) -> None:
         busy = self._in_progress()
         done = [request for request in self._taken if request not in busy]
-        if done:
-            self._db.execute("BEGIN")
-            self._db.executemany(
-                "DELETE FROM requests WHERE id = ?",
-                [(self._taken.pop(request),) for request in done],
-            )
-            self._db.execute("COMMIT")
-        self._sweep_at = 2 * len(self._taken) + 1
+        for request in done:
+            key = self._taken.pop(request)
+            self._db.execute("DELETE FROM requests WHERE id = ?", (key,))
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN")
+        with self._db:  # commits, or takes all back
+            yield
 
     def slots(self) -> Collection[str]:
         return self._counts.keys()

@@ -25,8 +25,11 @@ from scrapy_politeness import PolitenessExtension, PolitePriorityQueue
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+    from typing import TypeAlias
 
     from scrapy.crawler import Crawler
+
+    Make: TypeAlias = Callable[..., PolitePriorityQueue]
 
 KINDS = ["memory", "disk"]
 
@@ -100,9 +103,6 @@ def make_queue(
         return queue
 
     return make
-
-
-Make = "Callable[..., PolitePriorityQueue]"
 
 
 def urls(queue: PolitePriorityQueue) -> list[str]:
@@ -238,9 +238,7 @@ def test_many_requests_come_out_once_each(make_queue: Make) -> None:
     assert Counter(urls(queue)) == Counter(pushed)
 
 
-def disk_queue(
-    crawler: Crawler, folder: Path, state: Any = ()
-) -> PolitePriorityQueue:
+def disk_queue(crawler: Crawler, folder: Path, state: Any = ()) -> PolitePriorityQueue:
     return PolitePriorityQueue.from_crawler(
         crawler,
         PickleLifoDiskQueue,

@@ -13,9 +13,11 @@ from scrapy_politeness.core.pace import Pace
 # event loop was busy, not the spider out of work.
 _PROMPT = 0.05
 
-# A request that was handed out needs a few turns of the event loop to get to the gate,
-# or longer where robots.txt has to come first. Until it is sent, no more are handed out
-# than could be sent in this time.
+# A request that is handed out needs a few turns of the event loop to get to the gate.
+_HEAD_START = 0.005
+
+# It needs longer where robots.txt has to come first. Until it is sent, no more are
+# handed out than could be sent in this time.
 _ON_THE_WAY = 0.05
 
 # The host measures a Crawl-delay at its own door, and no two requests travel equally
@@ -70,7 +72,7 @@ class Scope:
     @property
     def rate(self) -> float:
         """The learned rate, or what robots.txt and the user's spacing leave of it."""
-        return 1 / max(self._interval, self._floor)
+        return 1 / max(self._interval, self._robots_delay)
 
     @property
     def has_room(self) -> bool:
@@ -79,7 +81,9 @@ class Scope:
     @property
     def ready_at(self) -> float:
         """From when on the pace and the pause allow one more request."""
-        return max(self.paused_until, self._pace.ready_at(self._interval, self._floor))
+        return max(
+            self.paused_until, self._pace.ready_at(self._interval, self._robots_delay)
+        )
 
     @property
     def claimable_at(self) -> float:
@@ -91,8 +95,8 @@ class Scope:
         if self.in_flight + self.claims >= self.concurrency:
             return math.inf
         if not self.claims:
-            return self.ready_at
-        interval = max(self._interval, self._floor)
+            return self.ready_at - _HEAD_START
+        interval = max(self._interval, self._robots_delay)
         if self.claims * interval >= _ON_THE_WAY:
             return math.inf
         return max(self.ready_at, self._claimed_at) + self.claims * interval
@@ -111,11 +115,11 @@ class Scope:
         """Let one request through, now."""
         late = now - self.ready_at
         interval = self._interval
-        # Where the floor is what holds, a higher rate would change nothing.
-        paced = interval > self._floor and late <= max(interval, _PROMPT)
-        self._pace.take(now, interval, self._floor)
+        # Where something else than the rate holds, a higher rate would change nothing.
+        by_rate = 1 / self._governor.rate > max(self._spacing, self._robots_delay)
+        self._pace.take(now, interval, self._robots_delay)
         self.in_flight += 1
-        return Permit(now, paced)
+        return Permit(now, paced=by_rate and late <= max(interval, _PROMPT))
 
     def settle(
         self, permit: Permit, outcome: Outcome, now: float, chance: float
@@ -140,8 +144,4 @@ class Scope:
 
     @property
     def _interval(self) -> float:
-        return 1 / self._governor.rate
-
-    @property
-    def _floor(self) -> float:
-        return max(self._spacing, self._robots_delay)
+        return max(1 / self._governor.rate, self._spacing)

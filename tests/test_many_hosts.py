@@ -1,0 +1,185 @@
+"""Crawls of many hosts: nobody waits for another, nothing is lost."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from scrapy import Request
+
+from tests.crawl import REACTORS, Crawl, Reactor, crawl, start_crawl
+from tests.site import Answer
+from tests.spiders import Walk
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from tests.site import Site
+
+NO_ROBOTS = {"POLITENESS_ROBOTS": False}
+
+
+def fixed_rates(rates: dict[str, float]) -> dict[str, Any]:
+    return {
+        host: {"start_rate": rate, "max_rate": rate} for host, rate in rates.items()
+    }
+
+
+@pytest.mark.parametrize("reactor", REACTORS)
+def test_slow_hosts_do_not_fill_the_downloader(
+    site: Callable[..., Site], reactor: Reactor
+) -> None:
+    slow = [f"127.0.1.{number}" for number in range(1, 25)]
+    fast = "127.0.2.1"
+    server = site(40, hosts=[*slow, fast])
+    urls = [url for host in slow for url in server.page_urls(host)[:3]]
+    urls += server.page_urls(fast)
+    limits = fixed_rates({**dict.fromkeys(slow, 0.5), fast: 20})
+    settings = {**NO_ROBOTS, "CONCURRENT_REQUESTS": 8, "POLITENESS_LIMITS": limits}
+    result = crawl(urls=urls, settings=settings, reactor=reactor)
+    assert len(result.items) == 24 * 3 + 40
+    times = [a.at - server.arrivals[0].at for a in server.arrivals if a.host == fast]
+    # 40 requests at 20/s, while each slow host needs 4 s.
+    assert times[-1] < 3.0
+    assert result.seconds < 5.5
+
+
+def test_held_requests_wait_in_the_scheduler_and_on_disk(
+    site: Callable[..., Site], tmp_path: Path
+) -> None:
+    server = site(30)
+    settings = {
+        **NO_ROBOTS,
+        "POLITENESS_START_RATE": 2,
+        "JOBDIR": str(tmp_path),
+    }
+    with start_crawl(urls=server.page_urls(), settings=settings) as running:
+        server.wait_for_arrivals(3)
+        running.interrupt()
+        result = running.wait(timeout=5)
+    # Nothing had to be handed back by the gate, nor by the downloader.
+    assert "politeness/handed_back" not in result.stats
+    assert result.stats["scheduler/enqueued/disk"] == 30
+    assert result.stats["scheduler/dequeued/disk"] <= len(server.arrivals) + 1
+
+
+def test_while_everything_is_held_the_process_sleeps(site: Callable[..., Site]) -> None:
+    def refuse(path: str, nth: int) -> Answer | None:
+        return Answer(429, {"Retry-After": "12"}) if nth <= 20 else None
+
+    hosts = [f"127.0.1.{number}" for number in range(1, 21)]
+
+    def run(longest_wait: float) -> Crawl:
+        server = site(1, hosts=hosts, answer=refuse)
+        urls = [url for host in hosts for url in server.page_urls(host)]
+        settings = {**NO_ROBOTS, "POLITENESS_RETRY_AFTER_MAX": longest_wait}
+        return crawl(urls=urls, settings=settings)
+
+    busy, idle = run(longest_wait=0.1), run(longest_wait=12)
+    assert idle.seconds - busy.seconds > 9
+    assert idle.cpu_seconds - busy.cpu_seconds < 0.3
+
+
+def test_a_slot_that_is_released_early_wakes_the_crawl(
+    site: Callable[..., Site],
+) -> None:
+    """One request at a time: the next goes when the first is done, not at the
+    engine's next heartbeat."""
+    server = site(10, latency=0.1)
+    settings = {
+        **NO_ROBOTS,
+        "POLITENESS_START_RATE": 1000,
+        "POLITENESS_MAX_RATE": 1000,
+        "CONCURRENT_REQUESTS_PER_DOMAIN": 1,
+    }
+    result = crawl(urls=server.page_urls(), settings=settings)
+    assert len(result.items) == 10
+    assert result.seconds < 3
+
+
+class WalkAll(Walk):
+    name = "walk_all"
+
+    async def start(self) -> AsyncIterator[Request]:
+        for url in self.urls:
+            yield Request(url, callback=self.parse, errback=self.failed)
+
+
+HOSTS = [f"127.0.1.{number}" for number in range(1, 21)]
+
+
+def two_thousand_pages(site: Callable[..., Site]) -> Site:
+    def refuse_some_at_first(path: str, nth: int) -> Answer | None:
+        # The count is over all hosts: some see a refusal, some do not.
+        refused = path.endswith("7") and nth <= 5
+        return Answer(429, {"Retry-After": "1"}) if refused else None
+
+    return site(100, hosts=HOSTS, answer=refuse_some_at_first)
+
+
+def job(server: Site, folder: Path) -> dict[str, Any]:
+    return {
+        "spider": WalkAll,
+        "urls": [server.page_urls(host)[0] for host in HOSTS],
+        "settings": {
+            **NO_ROBOTS,
+            "JOBDIR": str(folder / "job"),
+            "POLITENESS_START_RATE": 20,
+            "POLITENESS_MAX_RATE": 20,
+            "POLITENESS_MIN_RATE": 5,
+            "POLITENESS_BACKOFF_MAX": 5,
+            "LOG_LEVEL": "INFO",
+        },
+    }
+
+
+def served(server: Site) -> Counter[tuple[str, str]]:
+    return Counter((a.host, a.path) for a in server.arrivals if a.status == 200)
+
+
+EVERYTHING = {(host, f"/page/{number}") for host in HOSTS for number in range(100)}
+
+
+def stop_ten_times(server: Site, folder: Path, *, kill: bool) -> None:
+    chance = random.Random()
+    for _ in range(10):
+        arrived = len(server.arrivals)
+        with start_crawl(**job(server, folder)) as running:
+            running.wait_for_log("Polite crawl")
+            # Where none come any more, it is stopped during a pause.
+            with suppress(TimeoutError):
+                server.wait_for_arrivals(arrived + chance.randrange(1, 150), timeout=4)
+            if kill:
+                running.kill()
+            else:
+                running.interrupt()
+            running.wait(timeout=10)
+
+
+def test_a_crawl_that_is_interrupted_ten_times_fetches_each_page_once(
+    site: Callable[..., Site], tmp_path: Path
+) -> None:
+    server = two_thousand_pages(site)
+    stop_ten_times(server, tmp_path, kill=False)
+    last = crawl(**job(server, tmp_path))
+    assert last.stats["finish_reason"] == "finished"
+    assert set(served(server)) == EVERYTHING
+    assert set(served(server).values()) == {1}
+
+
+def test_a_crawl_that_is_killed_ten_times_misses_nothing(
+    site: Callable[..., Site], tmp_path: Path
+) -> None:
+    server = two_thousand_pages(site)
+    stop_ten_times(server, tmp_path, kill=True)
+    last = crawl(**job(server, tmp_path))
+    assert last.stats["finish_reason"] == "finished"
+    assert set(served(server)) == EVERYTHING
+    again = served(server).total() - len(EVERYTHING)
+    print(f"{again} of {len(EVERYTHING)} pages were fetched twice")
+    # At each kill, up to about 40 are in flight or being parsed.
+    assert again <= 10 * 60
