@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
@@ -122,6 +123,8 @@ class Policy:
         key = key.lower()
         own = self._own_limits(key)
         slot = self.download_slots.get(key, {})
+        if not own and not slot and key not in self.exempt:
+            return self._usual
         off = slot.get("delay") == 0 or any(own.get(name) == 0 for name in _RATES)
         if off or key in self.exempt:
             return None
@@ -134,11 +137,16 @@ class Policy:
             concurrency=own.get("concurrency", per_domain),
         )
 
+    @cached_property
+    def _usual(self) -> SlotPolicy:
+        """One for all slots that nothing special is said about."""
+        return SlotPolicy(self.bounds, self.spacing, self.concurrency)
+
     def _own_limits(self, key: str) -> Mapping[str, Any]:
         """The most specific entry wins: the host itself, else the longest domain."""
         if key in self.limits:
             return self.limits[key]
-        domain = key
+        domain = key if self.limits else ""
         while "." in domain:
             _, domain = domain.split(".", 1)
             if "*." + domain in self.limits:

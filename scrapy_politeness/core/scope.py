@@ -70,11 +70,6 @@ class Scope:
         self._spacing = spacing
 
     @property
-    def rate(self) -> float:
-        """The learned rate, or what robots.txt and the user's spacing leave of it."""
-        return 1 / max(self._interval, self._robots_delay)
-
-    @property
     def has_room(self) -> bool:
         return self.in_flight < self.concurrency
 

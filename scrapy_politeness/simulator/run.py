@@ -1,0 +1,190 @@
+"""Clients with an endless backlog send to one server, on virtual time.
+
+A heap holds what is still to come: a request that arrives at the server, an answer
+that arrives at its client. What a client may send next is known from its law, so
+time jumps from one event to the next.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
+from scrapy_politeness.simulator.report import Log, Report, report_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scrapy_politeness.core.scope import Change
+    from scrapy_politeness.simulator.servers import Reply, Server
+
+_SERVED = Outcome(Verdict.SERVED)
+_TIMED_OUT = Outcome(Verdict.TIMED_OUT, "timeout")
+
+
+class Law(Protocol):
+    """What decides when a client sends: the surface of `core.scope.Scope`."""
+
+    @property
+    def ready_at(self) -> float: ...
+
+    @property
+    def has_room(self) -> bool: ...
+
+    def take(self, now: float) -> Permit: ...
+
+    def settle(
+        self, permit: Permit, outcome: Outcome, now: float, chance: float
+    ) -> Change: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """``latency`` is there and back; each way may take longer, on average by the
+    share ``jitter`` of it, so that requests overtake each other now and then."""
+
+    latency: float = 0.05
+    jitter: float = 0.1
+
+    @property
+    def round_trip(self) -> float:
+        return self.latency * (1 + self.jitter)
+
+
+def simulate(
+    laws: Sequence[Law],
+    server: Server,
+    *,
+    seconds: float = 3600.0,
+    seed: int = 0,
+    network: Network = Network(),  # noqa: B008 - it is frozen
+    timeout: float = 30.0,
+) -> Report:
+    """Let one client for each law send to the server for so many virtual seconds.
+
+    A client gives up on a request after ``timeout`` seconds; the server does not.
+    Laws and server are used up by it: make new ones for the next run.
+    """
+    run = _Run(laws, server, Random(seed), network, timeout)
+    run.until(seconds)
+    logs = [client.log for client in run.clients]
+    return report_of(logs, server, seconds, network.round_trip)
+
+
+class _Client:
+    __slots__ = ("due", "law", "log")
+
+    def __init__(self, law: Law) -> None:
+        self.law = law
+        self.log = Log()
+        self.plan()
+
+    def plan(self) -> None:
+        self.due = self.law.ready_at if self.law.has_room else math.inf
+
+
+class _Flight(NamedTuple):
+    client: _Client
+    permit: Permit
+    sent_at: float
+
+
+class _Run:
+    def __init__(
+        self,
+        laws: Sequence[Law],
+        server: Server,
+        random: Random,
+        network: Network,
+        timeout: float,
+    ) -> None:
+        self.clients = [_Client(law) for law in laws]
+        self._server = server
+        self._random = random
+        self._one_way = network.latency / 2
+        self._delay_rate = math.inf
+        if network.latency * network.jitter:
+            self._delay_rate = 1 / (self._one_way * network.jitter)
+        self._timeout = timeout
+        # A reply of None: the request has yet to arrive. The number keeps the order
+        # of what happens at the same time.
+        self._events: list[tuple[float, int, _Flight, Outcome | None]] = []
+        self._number = 0
+        self._now = 0.0
+
+    def until(self, end: float) -> None:
+        events = self._events
+        sender = self._next_sender()
+        while True:
+            if events and events[0][0] <= sender.due:
+                self._now, _, flight, outcome = heappop(events)
+                if self._now > end:
+                    return
+                if outcome is None:
+                    self._arrive(flight)
+                    continue
+                self._settle(flight, outcome)
+            else:
+                self._now = max(self._now, sender.due)
+                if self._now > end:
+                    return
+                self._send(sender)
+            sender = self._next_sender()
+
+    def _next_sender(self) -> _Client:
+        if len(self.clients) == 1:
+            return self.clients[0]
+        return min(self.clients, key=_due)
+
+    def _send(self, client: _Client) -> None:
+        now = self._now
+        flight = _Flight(client, client.law.take(now), now)
+        client.plan()
+        self._plan(now + self._travel(), flight, None)
+
+    def _arrive(self, flight: _Flight) -> None:
+        reply = self._server.arrive(self._now)
+        back_at = reply.at + self._travel()
+        given_up_at = flight.sent_at + self._timeout
+        if back_at > given_up_at:
+            self._plan(max(self._now, given_up_at), flight, _TIMED_OUT)
+        else:
+            self._plan(back_at, flight, _outcome(reply))
+
+    def _settle(self, flight: _Flight, outcome: Outcome) -> None:
+        now = self._now
+        client, permit, sent_at = flight
+        change = client.law.settle(permit, outcome, now, self._random.random())
+        client.plan()
+        log = client.log
+        log.trace.note(now, change.new_rate)
+        if outcome.verdict is Verdict.SERVED:
+            log.served_at.append(now)
+            log.latencies.append(now - sent_at)
+        elif outcome.verdict is Verdict.REFUSED:
+            log.refused_at.append(now)
+        else:
+            log.timed_out_at.append(now)
+
+    def _plan(self, at: float, flight: _Flight, outcome: Outcome | None) -> None:
+        self._number += 1
+        heappush(self._events, (at, self._number, flight, outcome))
+
+    def _travel(self) -> float:
+        # An exponential delay, as expovariate has it, at half of its cost.
+        return self._one_way - math.log(1 - self._random.random()) / self._delay_rate
+
+
+def _due(client: _Client) -> float:
+    return client.due
+
+
+def _outcome(reply: Reply) -> Outcome:
+    # THE PLACE to hand on `reply.quota`, once Outcome has a field for it.
+    if reply.served:
+        return _SERVED
+    return Outcome(Verdict.REFUSED, "429", reply.retry_after)
