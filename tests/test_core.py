@@ -23,9 +23,12 @@ IGNORED = Outcome(Verdict.IGNORED, "IgnoreRequest")
 BOUNDS = Bounds(start_rate=4.0, min_rate=0.5, max_rate=32.0)
 
 
-def serve(governor: Governor, times: int, now: float = 0.0) -> None:
+def serve(governor: Governor, times: int, now: float = 0.0) -> float:
+    """Serve one request every 0.2 s; return when the last was served."""
     for _ in range(times):
+        now += 0.2
         governor.observe(Permit(now, paced=True), SERVED, now, 0.0)
+    return now
 
 
 def refuse(governor: Governor, now: float, wait: float | None = None) -> float:
@@ -52,10 +55,10 @@ def test_the_rate_is_halved_once_per_flight() -> None:
 
 def test_the_rate_stays_within_its_bounds() -> None:
     governor = Governor(BOUNDS)
-    serve(governor, 1000)
+    now = serve(governor, 1000)
     assert governor.rate == BOUNDS.max_rate
-    for now in range(100):
-        refuse(governor, float(now))
+    for seconds in range(100):
+        refuse(governor, now + seconds)
     assert governor.rate == BOUNDS.min_rate
 
 
@@ -67,14 +70,14 @@ def test_sustained_successes_raise_the_rate() -> None:
     assert governor.rate > 4.0
 
 
-@pytest.mark.parametrize("interruption", [REFUSED, FAILED])
-def test_an_interrupted_row_of_successes_starts_anew(interruption: Outcome) -> None:
+def test_a_failure_interrupts_a_row_of_successes() -> None:
     governor = Governor(BOUNDS)
-    serve(governor, BOUNDS.raise_after - 1)
-    governor.observe(Permit(0.0, paced=True), interruption, 0.0, 0.0)
-    rate = governor.rate
-    serve(governor, BOUNDS.raise_after - 1)
-    assert governor.rate == rate
+    now = serve(governor, BOUNDS.raise_after - 1)
+    governor.observe(Permit(now, paced=True), FAILED, now, 0.0)
+    now = serve(governor, BOUNDS.raise_after - 1, now)
+    assert governor.rate == BOUNDS.start_rate
+    serve(governor, 1, now)
+    assert governor.rate > BOUNDS.start_rate
 
 
 def test_what_is_not_the_hosts_fault_changes_nothing() -> None:
@@ -92,14 +95,27 @@ def test_no_raise_while_the_pace_is_not_what_limits() -> None:
     assert governor.rate == BOUNDS.start_rate
 
 
-def test_after_a_refusal_the_rate_rises_in_smaller_steps() -> None:
+def test_a_timeout_lowers_the_ceiling_and_is_recovered_from() -> None:
     governor = Governor(BOUNDS)
-    serve(governor, BOUNDS.raise_after)
-    first_step = governor.rate / 4.0
-    refuse(governor, 0.0)
+    now = serve(governor, 50)
+    refuse(governor, now)
+    now = serve(governor, 300, now + 5)
     before = governor.rate
-    serve(governor, BOUNDS.raise_after, now=1.0)
-    assert 1 < governor.rate / before < first_step
+    governor.observe(Permit(now, paced=True), TIMED_OUT, now, 0.0)
+    now = serve(governor, 1, now + 5)
+    assert governor.rate <= before / 2
+    serve(governor, 2000, now)
+    assert governor.rate > before / 2
+
+
+def test_a_crawl_that_is_slowed_down_otherwise_is_cut_from_its_real_rate() -> None:
+    governor = Governor(Bounds(start_rate=10.0))
+    now = 0.0
+    for _ in range(60):
+        now += 1.0
+        governor.observe(Permit(now, paced=False), SERVED, now, 0.0)
+    governor.observe(Permit(now, paced=False), REFUSED, now, 0.0)
+    assert governor.rate == pytest.approx(0.5, rel=0.05)
 
 
 def test_backoff_doubles_up_to_its_maximum_and_forgets_after_a_success() -> None:
@@ -282,6 +298,9 @@ def test_of_several_retry_after_the_longest_counts() -> None:
         ("3/0.5h", 3, 1800.0),
         ("7/hours", 7, 3600.0),
         ("2/second", 2, 1.0),
+        ("2/3 sec", 2, 3.0),
+        ("3/MIN", 3, 60.0),
+        ("2/2d", 2, 172800.0),
     ],
 )
 def test_limit_notation(text: str, count: int, period: float) -> None:
@@ -292,7 +311,12 @@ def test_limit_notation(text: str, count: int, period: float) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "5", "5/", "/s", "0/s", "5/0s", "-5/s", "5/2x", "5/s/s", "1e3/s", "5/m5"],
+    [
+        *("", "5", "5/", "/s", "0/s", "5/0s", "-5/s", "5/s/s", "1e3/s", "5/m5"),
+        *("5/2x", "1/mss", "1/ds", "1/ss", "1/dayd"),
+        *("9" * 400 + "/s", "9" * 5000 + "/s", "1/" + "9" * 400 + "s"),
+        *("1/0." + "0" * 320 + "1s", "9" * 300 + "/0." + "0" * 20 + "1s"),
+    ],
 )
 def test_limit_notation_that_is_wrong(text: str) -> None:
     with pytest.raises(ValueError, match=r".*"):

@@ -2,31 +2,81 @@
 
 Theory of operation
 -------------------
-The rate starts careful. Every ``raise_after`` successes in a row that the pace had
-held back, it is raised: doubled until the host has refused once, since nothing is
-known yet and a careful start would otherwise last for minutes; after that, quickly
-while well below the rate that was last refused and slowly near it.
+"Halve, then creep up" never settles: it climbs into the limit again and again. This
+law learns a *ceiling*, holds just under it, and looks only now and then whether there
+is more.
 
-A refusal or a timeout cuts the rate at once and asks for silence: as long as the
-host says, else base * 2^n for the n-th in a row. Requests that were under way at the
-time of a cut were sent at the old rate, so their refusals say nothing new: they do
-not cut again and do not lengthen the backoff, and their successes do not end it.
+**Search.** Nothing is known: the rate doubles with every few successes until the
+first refusal.
+
+**Refusal.** The rate is cut at once, and there is silence: as long as the host says,
+else base * 2^n for the n-th refusal in a row. What was under way at the time of a cut
+was sent at the old rate: it does not cut again, and its success does not end the
+backoff. What a refusal tells about the limit rests on two facts:
+
+- In any time t a host serves at most ``limit * t + burst``, where the burst is what
+  it lets an idle client save up. So whatever it has served proves a lower bound.
+- From one refusal to the next, the silence between included, it serves its limit
+  exactly, as long as the silence is too short to forfeit anything. That is so for
+  fixed windows, too.
+
+``ceiling.py`` draws the conclusions.
+
+**Recovery.** With the first success after the silence the rate returns to just under
+the ceiling, and **holds** there.
+
+**Probe.** After a hold the rate rises above the ceiling, halfway to the lowest rate
+that is known to be refused, or in ever larger steps where none is known. A level that
+was survived for long enough, so that no burst can have hidden the refusal, becomes
+the ceiling. The refusal that ends a probe leads back to the ceiling. As long as there
+is something to find out the next hold is short, after that each is twice as long as
+the one before. Holds are counted in successes as well as in seconds, so that a slow
+host is not probed with a large share of its requests.
+
+Successes count only where the pace had held the request back: a crawl that waits for
+its spider learns nothing about the limit.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import Enum
 
+from scrapy_politeness.core.ceiling import Ceiling, Gap
+from scrapy_politeness.core.goodput import Goodput
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 
-# Slow start doubles, as TCP's does.
-_CLIMB_UNKNOWN = 2.0
-# Far below the refused rate a raise is all but safe; near it, each one may cost a
-# refusal, so the steps are small.
-_CLIMB_FAR = 1.25
-_CLIMB_NEAR = 1.05
-_NEAR = 0.75
+# Search doubles, as TCP's slow start does, but stays a second at each level: a host
+# that counts by the second needs that long to refuse.
+_SEARCH = 2.0
+_SEARCH_SECONDS = 1.0
+
+# Just under the ceiling, since no two requests travel equally fast.
+_UNDER = 0.995
+
+# The first step of a probe: above a ceiling that is only guessed, and above one that
+# was measured. Below the smallest, chance decides which request is refused.
+_BOLD_STEP = 0.15
+_CAREFUL_STEP = 0.05
+_SMALLEST_STEP = 0.015
+_LARGEST_STEP = 0.25
+
+# How long a level must be survived, whatever the burst is believed to be.
+_LEVEL_SECONDS = 10.0
+_LEVEL_SUCCESSES = 20
+_MOST_LEVEL_SUCCESSES = 200
+_MOST_LEVEL_SECONDS = 60.0
+
+# The first hold. The longest is so many times the silence that a failed probe costs:
+# that makes it about one per cent of the time.
+_HOLD = 30.0
+_HOLD_PER_SILENCE = 80.0
+_LONGEST_HOLDS = (200.0, 600.0)
+_MOST_HOLD_SUCCESSES = 240
+
+# A host that is silent for longer, or refuses twice in a row, counts by windows.
+_LONG_SILENCE = 15.0
 
 # Processes that were refused together must not come back together. The jitter only
 # lengthens: a pause is never shorter than promised.
@@ -55,16 +105,55 @@ class Advice:
     cut: bool = False
 
 
+class Phase(Enum):
+    SEARCH = "search"
+    RECOVERY = "recovery"
+    HOLD = "hold"
+    PROBE = "probe"
+
+
 class Governor:
-    __slots__ = ("_bounds", "_cut_at", "_refused_rate", "_setbacks", "_streak", "rate")
+    __slots__ = (
+        "_blocked",
+        "_bounds",
+        "_ceiling",
+        "_cut_at",
+        "_cycle",
+        "_goodput",
+        "_hold",
+        "_longest_hold",
+        "_setbacks",
+        "_silent_since",
+        "_since",
+        "_step",
+        "_streak",
+        "phase",
+        "rate",
+    )
 
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
-        self._cut_at = -math.inf
-        self._refused_rate: float | None = None
-        self._setbacks = 0
-        self._streak = 0
+        self._ceiling = Ceiling()
         self.rate = bounds.start_rate
+        self.phase = Phase.SEARCH
+        # Since when the rate is what it is, and the successes since then.
+        self._since = -math.inf
+        self._streak = 0
+        self._hold = 0.0
+        self._longest_hold = _LONGEST_HOLDS[1]
+        self._step = _BOLD_STEP
+        self._cut_at = -math.inf
+        self._setbacks = 0
+        # What was served since the last refusal; what was served before that one, in
+        # how many seconds; how often it was refused since.
+        self._goodput: Goodput | None = None
+        self._cycle = (0, 0.0)
+        self._silent_since = math.inf
+        self._blocked = 0
+
+    @property
+    def ceiling(self) -> float | None:
+        return self._ceiling.value if self._ceiling.is_known else None
 
     def observe(
         self, permit: Permit, outcome: Outcome, now: float, chance: float
@@ -78,37 +167,129 @@ class Governor:
         if outcome.verdict.is_overload:
             if not current:
                 return Advice(outcome.wait or 0.0)
-            self._cut(now)
-            return Advice(self._silence(outcome.wait, chance), cut=True)
+            self._cut(permit, outcome.verdict, now)
+            pause = self._silence(outcome.wait, chance)
+            least, most = _LONGEST_HOLDS
+            self._longest_hold = max(least, min(_HOLD_PER_SILENCE * pause, most))
+            return Advice(pause, cut=True)
         if outcome.verdict is Verdict.SERVED and current:
-            self._setbacks = 0
-            if permit.paced:
-                self._climb()
+            self._served(permit, now)
         elif outcome.verdict is Verdict.FAILED:
             self._streak = 0
         return Advice(outcome.wait or 0.0)
 
-    def _cut(self, now: float) -> None:
-        self._cut_at = now
-        self._streak = 0
-        self._setbacks += 1
-        self._refused_rate = self.rate
-        self._set_rate(self.rate * self._bounds.decrease_factor)
+    def _served(self, permit: Permit, now: float) -> None:
+        if self._goodput is None or not permit.paced:
+            self._goodput = Goodput(permit.sent_at, self._end_silence(permit.sent_at))
+        self._goodput.add(permit.sent_at)
+        probing = permit.paced and self.phase is Phase.PROBE
+        self._ceiling.served(permit.sent_at, in_probe=probing)
+        self._setbacks = 0
+        if self.phase is Phase.RECOVERY:
+            self._go(Phase.HOLD, self._ceiling.value * _UNDER, now)
+        elif permit.paced:
+            self._streak += 1
+            if self.phase is Phase.SEARCH:
+                self._search(now)
+            elif self.phase is Phase.HOLD:
+                self._keep_holding(now)
+            else:
+                self._probe(now)
 
-    def _climb(self) -> None:
-        self._streak += 1
-        if self._streak < self._bounds.raise_after:
+    def _end_silence(self, now: float) -> float:
+        silence = max(0.0, now - self._silent_since)
+        if self._blocked > 1 or silence > _LONG_SILENCE:
+            served, seconds = self._cycle
+            if self._ceiling.blocked(served, seconds + silence, self._silent_since):
+                self._hold, self._step = _HOLD, _CAREFUL_STEP
+        self._silent_since = math.inf
+        self._blocked = 0
+        return silence
+
+    def _search(self, now: float) -> None:
+        long_enough = now - self._since >= _SEARCH_SECONDS
+        if long_enough and self._streak >= self._bounds.raise_after:
+            self._go(Phase.SEARCH, self.rate * _SEARCH, now)
+
+    def _keep_holding(self, now: float) -> None:
+        enough = min(2 * self._hold, _MOST_HOLD_SUCCESSES)
+        if now - self._since < self._hold or self._streak < enough:
             return
-        self._streak = 0
-        if self._refused_rate is None:
-            factor = _CLIMB_UNKNOWN
-        elif self.rate < _NEAR * self._refused_rate:
-            factor = _CLIMB_FAR
+        ceiling = self._ceiling
+        ceiling.probe_begins(now, verified=self._hold > 0)
+        memory, ceiling.memory = ceiling.memory, None
+        if memory is not None and memory > ceiling.value:
+            self._go(Phase.PROBE, memory, now)
         else:
-            factor = _CLIMB_NEAR
-        self._set_rate(self.rate * factor)
+            self._step_up(ceiling.value, now)
 
-    def _set_rate(self, rate: float) -> None:
+    def _probe(self, now: float) -> None:
+        above = max(self.rate / self._ceiling.value - 1, _SMALLEST_STEP)
+        most = max(_MOST_LEVEL_SUCCESSES, _MOST_LEVEL_SECONDS * self.rate)
+        enough = max(_LEVEL_SUCCESSES, min(self._ceiling.burst / above, most))
+        if now - self._since < _LEVEL_SECONDS or self._streak < enough:
+            return
+        self._ceiling.survived(self.rate)
+        self._hold = max(self._hold, _HOLD)
+        self._step = min(2 * self._step, _LARGEST_STEP)
+        self._step_up(self.rate, now)
+
+    def _step_up(self, level: float, now: float) -> None:
+        if level >= self._bounds.max_rate:
+            self._go(Phase.HOLD, level, now)
+            return
+        halfway = math.sqrt(self._ceiling.roof / level) - 1
+        step = max(_SMALLEST_STEP, min(halfway, self._step))
+        self._go(Phase.PROBE, level * (1 + step), now)
+
+    def _cut(self, permit: Permit, verdict: Verdict, now: float) -> None:
+        at = permit.sent_at
+        refused = self._refused_rate(permit)
+        lower = refused * self._bounds.decrease_factor
+        self._learn(verdict, refused, lower, at)
+        if self._goodput is not None:
+            self._cycle = (self._goodput.served, at - self._goodput.began_at)
+            self._goodput = None
+        self._silent_since = min(self._silent_since, at)
+        self._blocked += 1
+        self._setbacks += 1
+        self._cut_at = now
+        self._go(Phase.RECOVERY, lower, now)
+
+    def _refused_rate(self, permit: Permit) -> float:
+        """Where something else than the pace had slowed the crawl down, it is the
+        real rate that was too much."""
+        lately = self._ceiling.lately(permit.sent_at)
+        if permit.paced or not lately:
+            return self.rate
+        return min(self.rate, max(lately, self._bounds.min_rate))
+
+    def _learn(self, verdict: Verdict, refused: float, lower: float, at: float) -> None:
+        ceiling = self._ceiling
+        if not ceiling.is_known:
+            ceiling.guess(refused, self._goodput, at, most=lower)
+        elif verdict is Verdict.TIMED_OUT:
+            ceiling.set(lower, refused)
+            self._hold = _HOLD
+        elif self.phase is Phase.PROBE and self._hold:
+            ceiling.refused_above(refused)
+            self._step = _CAREFUL_STEP
+            settled = ceiling.gap is Gap.CLOSE
+            self._hold = min(2 * self._hold, self._longest_hold) if settled else _HOLD
+        elif self._goodput is not None:
+            measured = ceiling.refused_below(refused, self._goodput, at, least=lower)
+            self._hold = self._next_hold(measured or ceiling.memory is not None)
+            self._step = _CAREFUL_STEP if self._hold else _BOLD_STEP
+
+    def _next_hold(self, measured: bool) -> float:
+        if self._ceiling.gap is Gap.CLOSE:
+            return max(self._hold, _HOLD)
+        return _HOLD if measured or self._ceiling.gap is Gap.SOME else 0.0
+
+    def _go(self, phase: Phase, rate: float, now: float) -> None:
+        self.phase = phase
+        self._streak = 0
+        self._since = now
         if self._bounds.adaptive:
             self.rate = max(self._bounds.min_rate, min(rate, self._bounds.max_rate))
 

@@ -110,8 +110,8 @@ class _Run:
         if network.latency * network.jitter:
             self._delay_rate = 1 / (self._one_way * network.jitter)
         self._timeout = timeout
-        # A reply of None: the request has yet to arrive. The number keeps the order
-        # of what happens at the same time.
+        # Without an outcome, it is a request on its way to the server. The number
+        # keeps the order of what happens at the same time.
         self._events: list[tuple[float, int, _Flight, Outcome | None]] = []
         self._number = 0
         self._now = 0.0
