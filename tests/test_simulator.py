@@ -10,6 +10,7 @@ import pytest
 
 from scrapy_politeness.core.governor import Bounds
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
+from scrapy_politeness.core.quota import Quota
 from scrapy_politeness.core.scope import Change, Scope
 from scrapy_politeness.simulator import (
     ConnectionLimit,
@@ -268,12 +269,13 @@ def test_quota_headers_say_what_is_left(
     quotas: list[tuple[int, float, int, float]],
 ) -> None:
     telling = QuotaHeaders(server)
-    assert [telling.arrive(now).quota for now in (0.0, 0.25, 0.5)] == quotas
+    told = [telling.arrive(now).quota for now in (0.0, 0.25, 0.5)]
+    assert told == [Quota(*quota) for quota in quotas]
 
 
 def test_older_quota_headers_do_not_tell_the_window() -> None:
     quota = QuotaHeaders(FixedWindow(2, 10.0), policy=False).arrive(0.0).quota
-    assert quota == (1, 10, 2, None)
+    assert quota == Quota(1, 10, 2, None)
 
 
 def test_several_clients_share_one_limit() -> None:

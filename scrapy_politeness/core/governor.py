@@ -33,6 +33,10 @@ is something to find out the next hold is short, after that each is twice as lon
 the one before. Holds are counted in successes as well as in seconds, so that a slow
 host is not probed with a large share of its requests.
 
+**Told.** A host that sends RateLimit headers says what its limit is: the rate follows
+that at once, and there is nothing to search or probe. If it refuses all the same, it
+is believed a little less.
+
 Successes count only where the pace had held the request back: a crawl that waits for
 its spider learns nothing about the limit.
 """
@@ -42,10 +46,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
+from scrapy_politeness.core.backoff import Backoff
 from scrapy_politeness.core.ceiling import Ceiling, Gap
 from scrapy_politeness.core.goodput import Goodput
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
+from scrapy_politeness.core.told import Told
+
+if TYPE_CHECKING:
+    from scrapy_politeness.core.quota import Quota
 
 # Search doubles, as TCP's slow start does, but stays a second at each level: a host
 # that counts by the second needs that long to refuse.
@@ -78,9 +88,8 @@ _MOST_HOLD_SUCCESSES = 240
 # A host that is silent for longer, or refuses twice in a row, counts by windows.
 _LONG_SILENCE = 15.0
 
-# Processes that were refused together must not come back together. The jitter only
-# lengthens: a pause is never shorter than promised.
-_JITTER = 0.1
+# After so many answers without a word, what was said before is out of date.
+_SILENT_ANSWERS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +119,12 @@ class Phase(Enum):
     RECOVERY = "recovery"
     HOLD = "hold"
     PROBE = "probe"
+    TOLD = "told"
 
 
 class Governor:
     __slots__ = (
+        "_backoff",
         "_blocked",
         "_bounds",
         "_ceiling",
@@ -122,11 +133,12 @@ class Governor:
         "_goodput",
         "_hold",
         "_longest_hold",
-        "_setbacks",
+        "_silent_answers",
         "_silent_since",
         "_since",
         "_step",
         "_streak",
+        "_told",
         "phase",
         "rate",
     )
@@ -143,13 +155,15 @@ class Governor:
         self._longest_hold = _LONGEST_HOLDS[1]
         self._step = _BOLD_STEP
         self._cut_at = -math.inf
-        self._setbacks = 0
+        self._backoff = Backoff(bounds.backoff_base, bounds.backoff_max)
         # What was served since the last refusal; what was served before that one, in
         # how many seconds; how often it was refused since.
         self._goodput: Goodput | None = None
         self._cycle = (0, 0.0)
         self._silent_since = math.inf
         self._blocked = 0
+        self._told = Told()
+        self._silent_answers = 0
 
     @property
     def ceiling(self) -> float | None:
@@ -168,12 +182,14 @@ class Governor:
             if not current:
                 return Advice(outcome.wait or 0.0)
             self._cut(permit, outcome.verdict, now)
-            pause = self._silence(outcome.wait, chance)
+            pause = self._backoff.refused(_asked(outcome), chance)
             least, most = _LONGEST_HOLDS
             self._longest_hold = max(least, min(_HOLD_PER_SILENCE * pause, most))
             return Advice(pause, cut=True)
         if outcome.verdict is Verdict.SERVED and current:
             self._served(permit, now)
+            if outcome.quota is not None:
+                return Advice(self._heed(outcome.quota, now))
         elif outcome.verdict is Verdict.FAILED:
             self._streak = 0
         return Advice(outcome.wait or 0.0)
@@ -184,7 +200,7 @@ class Governor:
         self._goodput.add(permit.sent_at)
         probing = permit.paced and self.phase is Phase.PROBE
         self._ceiling.served(permit.sent_at, in_probe=probing)
-        self._setbacks = 0
+        self._backoff.served()
         if self.phase is Phase.RECOVERY:
             self._go(Phase.HOLD, self._ceiling.value * _UNDER, now)
         elif permit.paced:
@@ -193,8 +209,25 @@ class Governor:
                 self._search(now)
             elif self.phase is Phase.HOLD:
                 self._keep_holding(now)
-            else:
+            elif self.phase is Phase.PROBE:
                 self._probe(now)
+            else:
+                self._believe_on(now)
+
+    def _heed(self, quota: Quota, now: float) -> float:
+        self._silent_answers = 0
+        was_told = self.phase is Phase.TOLD
+        rate = self._told.rate(quota, self.rate, was_told=was_told)
+        if rate is not None:
+            self._ceiling.set(rate, math.inf)
+            self._go(Phase.TOLD, rate, now)
+        return self._told.wait(quota)
+
+    def _believe_on(self, now: float) -> None:
+        self._silent_answers += 1
+        if self._silent_answers > _SILENT_ANSWERS:
+            self._hold, self._step = _HOLD, _CAREFUL_STEP
+            self._go(Phase.HOLD, self.rate, now)
 
     def _end_silence(self, now: float) -> float:
         silence = max(0.0, now - self._silent_since)
@@ -252,7 +285,6 @@ class Governor:
             self._goodput = None
         self._silent_since = min(self._silent_since, at)
         self._blocked += 1
-        self._setbacks += 1
         self._cut_at = now
         self._go(Phase.RECOVERY, lower, now)
 
@@ -271,6 +303,8 @@ class Governor:
         elif verdict is Verdict.TIMED_OUT:
             ceiling.set(lower, refused)
             self._hold = _HOLD
+        elif self.phase is Phase.TOLD:
+            self._told.doubt()
         elif self.phase is Phase.PROBE and self._hold:
             ceiling.refused_above(refused)
             self._step = _CAREFUL_STEP
@@ -293,12 +327,8 @@ class Governor:
         if self._bounds.adaptive:
             self.rate = max(self._bounds.min_rate, min(rate, self._bounds.max_rate))
 
-    def _silence(self, asked: float | None, chance: float) -> float:
-        exponent = min(self._setbacks - 1, 64)  # 2.0**1024 would overflow
-        backoff = self._bounds.backoff_base * 2.0**exponent * (1 + _JITTER * chance)
-        backoff = min(backoff, self._bounds.backoff_max)
-        if asked is None:
-            return backoff
-        # A host that refuses again right after its own Retry-After rounds it down
-        # or does not know better.
-        return asked if self._setbacks == 1 else max(asked, backoff)
+
+def _asked(outcome: Outcome) -> float | None:
+    if outcome.wait is None and outcome.quota is not None:
+        return outcome.quota.reset if outcome.quota.remaining < 1 else None
+    return outcome.wait

@@ -35,14 +35,14 @@ def retry_after(
 def _wait(text: str, date: str | None, wall_now: float) -> float | None:
     if _SECONDS.fullmatch(text):
         return float(text)
-    until = _http_date(text)
+    until = http_date(text)
     if until is None:
         return None
-    said_now = _http_date(date) if date else None
+    said_now = http_date(date) if date else None
     return max(0.0, until - (wall_now if said_now is None else said_now))
 
 
-def _http_date(text: str) -> float | None:
+def http_date(text: str) -> float | None:
     if len(text) > _MAX_DATE_LENGTH:
         return None
     try:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from scrapy_politeness.core.quota import Quota
 
 
 class Verdict(Enum):
@@ -20,11 +24,13 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``wait`` is how long the host asked for silence, in seconds from now."""
+    """``wait`` is how long the host asked for silence, in seconds from now, ``quota``
+    what it said about how much is left."""
 
     verdict: Verdict
     reason: str = ""
     wait: float | None = None
+    quota: Quota | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from scrapy_politeness.simulator.report import Recovery, Report
 from scrapy_politeness.simulator.run import Law, Network, simulate
 from scrapy_politeness.simulator.servers import (
     FixedWindow,
-    Quota,
     Server,
     SlidingWindow,
     TokenBucket,
@@ -31,7 +30,6 @@ __all__ = [
     "Law",
     "Network",
     "QueueingServer",
-    "Quota",
     "QuotaHeaders",
     "Recovery",
     "Report",

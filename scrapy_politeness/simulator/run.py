@@ -184,7 +184,8 @@ def _due(client: _Client) -> float:
 
 
 def _outcome(reply: Reply) -> Outcome:
-    # THE PLACE to hand on `reply.quota`, once Outcome has a field for it.
-    if reply.served:
+    if not reply.served:
+        return Outcome(Verdict.REFUSED, "429", reply.retry_after, reply.quota)
+    if reply.quota is None:
         return _SERVED
-    return Outcome(Verdict.REFUSED, "429", reply.retry_after)
+    return Outcome(Verdict.SERVED, quota=reply.quota)

@@ -11,21 +11,12 @@ import math
 from collections import deque
 from typing import NamedTuple, Protocol
 
+from scrapy_politeness.core.quota import Quota
 from scrapy_politeness.simulator.steps import Steps
 
 # Sums of floats miss a whole number by a little: a token that is due, or a window
 # that is over, must not be missed by it.
 ROUNDING = 1e-9
-
-
-class Quota(NamedTuple):
-    """``remaining`` requests until ``reset`` seconds from now, of ``limit`` in every
-    ``window`` seconds."""
-
-    remaining: int
-    reset: float
-    limit: int | None = None
-    window: float | None = None
 
 
 class Reply(NamedTuple):

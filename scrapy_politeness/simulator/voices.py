@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from scrapy_politeness.simulator.servers import CountingServer, Quota, Reply, Server
+from scrapy_politeness.simulator.servers import CountingServer, Reply, Server
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,8 +64,10 @@ class QuotaHeaders(_Voice[CountingServer]):
 
     def arrive(self, now: float) -> Reply:
         reply = self._server.arrive(now)
-        remaining, reset, limit, window = self._server.quota(now)
-        told = Quota(
-            remaining, math.ceil(reset), limit, window if self._policy else None
+        quota = self._server.quota(now)
+        told = replace(
+            quota,
+            reset=math.ceil(quota.reset),
+            window=quota.window if self._policy else None,
         )
         return reply._replace(quota=told)

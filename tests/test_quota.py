@@ -1,0 +1,114 @@
+"""RateLimit headers: what they say, and what the governor makes of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from scrapy_politeness.core.governor import Bounds
+from scrapy_politeness.core.quota import Quota, read_quota
+from scrapy_politeness.core.scope import Scope
+from scrapy_politeness.simulator import (
+    FixedWindow,
+    QuotaHeaders,
+    SlidingWindow,
+    Steps,
+    TokenBucket,
+    simulate,
+)
+from scrapy_politeness.simulator.servers import CountingServer
+
+NOW = 784111777.0
+DATE = "Sun, 06 Nov 1994 08:49:37 GMT"
+
+
+@pytest.mark.parametrize(
+    ("headers", "quota"),
+    [
+        (
+            {
+                "RateLimit": '"default";r=50;t=30',
+                "RateLimit-Policy": '"default";q=100;w=60',
+            },
+            Quota(50, 30, 100, 60),
+        ),
+        ({"RateLimit": '"default";r=50;t=30'}, Quota(50, 30)),
+        (
+            {"RateLimit": "default;r=5", "RateLimit-Policy": "default;q=10;w=60"},
+            Quota(5, 60, 10, 60),
+        ),
+        (
+            {
+                "RateLimit": '"burst";r=9;t=1, "daily";r=100;t=3600',
+                "RateLimit-Policy": '"burst";q=10;w=1,"daily";q=1000;w=86400',
+            },
+            Quota(100, 3600, 1000, 86400),
+        ),
+        ({"RateLimit": "limit=100, remaining=50, reset=30"}, Quota(50, 30)),
+        (
+            {
+                "RateLimit-Limit": "100, 100;w=60",
+                "RateLimit-Remaining": "50",
+                "RateLimit-Reset": "30",
+            },
+            Quota(50, 30, 100, 60),
+        ),
+        (
+            {"X-RateLimit-Remaining": "7", "X-RateLimit-Reset": "12.5"},
+            Quota(7, 12.5),
+        ),
+        (
+            {
+                "X-RateLimit-Limit": "60",
+                "X-RateLimit-Remaining": "7",
+                "X-RateLimit-Reset": str(int(NOW) + 90),
+            },
+            Quota(7, 90),
+        ),
+        (
+            {
+                "X-Rate-Limit-Remaining": "7",
+                "X-Rate-Limit-Reset": str(int(NOW + 4000) * 1000),
+                "Date": "Sun, 06 Nov 1994 09:49:37 GMT",
+            },
+            Quota(7, 400),
+        ),
+        ({"X-RateLimit-Remaining": "7"}, None),
+        ({"X-RateLimit-Remaining": "-7", "X-RateLimit-Reset": "5"}, None),
+        ({"X-RateLimit-Remaining": "many", "X-RateLimit-Reset": "soon"}, None),
+        ({"RateLimit": '"default";r=nan;t=inf'}, None),
+        ({"RateLimit": '"default";r=' + "9" * 400 + ";t=1"}, None),
+        ({"RateLimit": '"' * 100_000}, None),
+        ({"RateLimit": ";;;,,,===" * 10_000}, None),
+        ({"RateLimit": ""}, None),
+        ({}, None),
+    ],
+)
+def test_headers(headers: dict[str, str], quota: Quota | None) -> None:
+    assert read_quota(headers.get, wall_now=NOW) == quota
+
+
+STEPS = Steps((0.0, 4.0), (1200.0, 2.0), (2400.0, 6.0))
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        TokenBucket(20.0, 10),
+        TokenBucket(4.0, 20),
+        TokenBucket(1.0, 5),
+        TokenBucket(0.2, 3),
+        TokenBucket(STEPS, 5),
+        FixedWindow(120, 60.0, phase=20.0),
+        FixedWindow(200, 10.0, phase=3.0),
+        SlidingWindow(120, 60.0),
+        SlidingWindow(120, 60.0, counts_refused=True),
+    ],
+)
+def test_a_host_that_tells_its_limit_is_used_fully_and_never_refuses(
+    server: CountingServer,
+) -> None:
+    bounds = Bounds(start_rate=1.0, max_rate=100.0)
+    scope = Scope("example.org", bounds, spacing=0.0, concurrency=16)
+    report = simulate([scope], QuotaHeaders(server))
+    assert report.efficiency >= 0.98
+    assert report.refusals_per_100 <= 0.1
