@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from scrapy_politeness.core.governor import Bounds
+from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.core.scope import Scope
 from scrapy_politeness.simulator import (
+    ConnectionLimit,
     FixedWindow,
+    QueueingServer,
     Report,
     RetryAfter,
     SlidingWindow,
@@ -15,7 +20,9 @@ from scrapy_politeness.simulator import (
     TokenBucket,
     simulate,
 )
-from scrapy_politeness.simulator.servers import Server
+
+if TYPE_CHECKING:
+    from scrapy_politeness.simulator.servers import Server
 
 BOUNDS = Bounds(start_rate=1.0, max_rate=100.0)
 
@@ -62,6 +69,76 @@ def test_it_settles_just_under_the_limit(
     report = run(RetryAfter(server()), seed)
     assert report.efficiency >= efficiency
     assert report.refusals_per_100 <= refusals_per_100
+
+
+@pytest.mark.parametrize("concurrency", [8, 16, 100])
+def test_an_overloaded_host_is_relieved_before_it_fails(concurrency: int) -> None:
+    server = QueueingServer(20.0, variation=0.2)
+    scope = Scope("example.org", BOUNDS, spacing=0.0, concurrency=concurrency)
+    report = simulate([scope], server, timeout=3.0)
+    assert report.efficiency >= 0.85
+    assert report.median_latency < 2 * report.unloaded_latency
+    assert report.timeouts_per_100 <= 0.2
+
+
+def test_what_was_learned_can_be_kept_and_spares_the_next_run_the_search() -> None:
+    def run_from(learned: Learned | None) -> tuple[Report, Scope]:
+        scope = Scope("example.org", BOUNDS, spacing=0.0, concurrency=16)
+        if learned is not None:
+            scope.recall(learned, 0.0)
+        server = RetryAfter(TokenBucket(20.0, 10))
+        return simulate([scope], server, seconds=600.0), scope
+
+    first, scope = run_from(None)
+    assert scope.learned is not None
+    kept = Learned.from_dict(scope.learned.to_dict())
+    second, _ = run_from(kept)
+    assert second.efficiency > first.efficiency
+    assert second.refused < first.refused
+
+
+def test_an_old_rate_is_trusted_less() -> None:
+    fast, slow = Learned(9.0, 5.0, 8), Learned(0.5, 5.0, 8)
+    assert fast.aged(0.0, start_rate=1.0) == fast
+    assert fast.aged(86400.0, start_rate=1.0).ceiling == 5.0
+    assert fast.aged(1e9, start_rate=1.0).ceiling == pytest.approx(1.0)
+    assert fast.aged(-1e9, start_rate=1.0) == fast
+    assert slow.aged(1e9, start_rate=1.0) == slow
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {},
+        {"ceiling": "fast", "burst": 5, "concurrency": 8},
+        {"ceiling": float("nan"), "burst": 5, "concurrency": 8},
+        {"ceiling": -1, "burst": 5, "concurrency": 8},
+        {"ceiling": 1, "burst": 5, "concurrency": 0},
+        {"ceiling": True, "burst": 5, "concurrency": 8},
+        {"ceiling": 10**400, "burst": 5, "concurrency": 8},
+    ],
+)
+def test_damaged_values_are_refused(damage: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"range|number"):
+        Learned.from_dict(damage)
+
+
+def test_a_host_that_limits_connections_gets_fewer_at_once() -> None:
+    server = ConnectionLimit(4, 0.15, round_trip=0.055, variation=0.2)
+    scope = Scope("example.org", BOUNDS, spacing=0.0, concurrency=16)
+    report = simulate([scope], RetryAfter(server))
+    assert report.efficiency >= 0.90
+    assert report.refusals_per_100 <= 1.0
+    assert 3 <= scope.concurrency <= 5
+
+
+@pytest.mark.parametrize(
+    "server", [TokenBucket(20.0, 10), TokenBucket(4.0, 20), SlidingWindow(120, 60.0)]
+)
+def test_a_host_that_limits_requests_keeps_its_concurrency(server: Server) -> None:
+    scope = Scope("example.org", BOUNDS, spacing=0.0, concurrency=16)
+    simulate([scope], server)
+    assert scope.concurrency == 16
 
 
 @pytest.mark.parametrize("server", [TokenBucket(20.0, 10), FixedWindow(200, 10.0)])

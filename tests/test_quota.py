@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from scrapy_politeness.core.governor import Bounds
@@ -15,7 +17,9 @@ from scrapy_politeness.simulator import (
     TokenBucket,
     simulate,
 )
-from scrapy_politeness.simulator.servers import CountingServer
+
+if TYPE_CHECKING:
+    from scrapy_politeness.simulator.servers import CountingServer
 
 NOW = 784111777.0
 DATE = "Sun, 06 Nov 1994 08:49:37 GMT"

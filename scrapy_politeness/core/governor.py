@@ -88,6 +88,9 @@ _MOST_HOLD_SUCCESSES = 240
 # A host that is silent for longer, or refuses twice in a row, counts by windows.
 _LONG_SILENCE = 15.0
 
+# An overloaded host has to make up for what it is behind with.
+_RELIEF = 0.9
+
 # After so many answers without a word, what was said before is out of date.
 _SILENT_ANSWERS = 20
 
@@ -169,6 +172,17 @@ class Governor:
     def ceiling(self) -> float | None:
         return self._ceiling.value if self._ceiling.is_known else None
 
+    @property
+    def burst(self) -> float:
+        return self._ceiling.burst
+
+    def recall(self, ceiling: float, burst: float, now: float) -> None:
+        """Go on from what an earlier run has learned."""
+        self._ceiling.value = ceiling
+        self._ceiling.burst = burst
+        self._hold, self._step = _HOLD, _CAREFUL_STEP
+        self._go(Phase.HOLD, ceiling * _UNDER, now)
+
     def observe(
         self, permit: Permit, outcome: Outcome, now: float, chance: float
     ) -> Advice:
@@ -193,6 +207,25 @@ class Governor:
         elif outcome.verdict is Verdict.FAILED:
             self._streak = 0
         return Advice(outcome.wait or 0.0)
+
+    def relieve(self, manages: float, now: float) -> None:
+        """The host is overloaded, and manages so many requests per second: no more
+        than that, without a pause."""
+        if self.phase is Phase.PROBE and self._hold:
+            self._ceiling.refused_above(self.rate)
+            self._step = _CAREFUL_STEP
+            settled = self._ceiling.gap is Gap.CLOSE
+            self._hold = min(2 * self._hold, self._longest_hold) if settled else _HOLD
+        else:
+            self._ceiling.set(min(self.rate, manages), self.rate)
+            self._hold, self._step = _HOLD, _CAREFUL_STEP
+        self._go(Phase.HOLD, self._ceiling.value * _RELIEF, now)
+
+    def forget(self, now: float) -> None:
+        """What was refused had nothing to do with the rate: search anew."""
+        self._ceiling = Ceiling()
+        self._hold, self._step = 0.0, _BOLD_STEP
+        self._go(Phase.SEARCH, self.rate, now)
 
     def _served(self, permit: Permit, now: float) -> None:
         if self._goodput is None or not permit.paced:

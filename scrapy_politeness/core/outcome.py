@@ -35,7 +35,8 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """One request was let through.
+    """One request was let through; ``beside`` so many were then under way with it,
+    itself included.
 
     ``paced`` says that the pace is what had held it back: only then does a success
     tell that the host would stand a higher rate.
@@ -43,3 +44,4 @@ class Permit:
 
     sent_at: float
     paced: bool
+    beside: int = 1

@@ -11,8 +11,13 @@ from dataclasses import dataclass
 # not become 90/s sent.
 _FORGIVEN_LATENESS = 0.005
 
-_PERIODS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_PERIOD_NAMES = {"sec": "s", "second": "s", "min": "m", "minute": "m", "hour": "h"}
+_UNITS = {
+    "ms": 0.001,
+    **dict.fromkeys(("s", "sec", "second", "seconds"), 1.0),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("h", "hour", "hours"), 3600.0),
+    **dict.fromkeys(("d", "day", "days"), 86400.0),
+}
 _LIMIT = re.compile(r"\s*([0-9]+)\s*/\s*([0-9]+(?:\.[0-9]+)?)?\s*([a-z]+)\s*")
 
 
@@ -30,12 +35,15 @@ class Limit:
         if match is None:
             raise ValueError(text)
         count, number, unit = match.groups()
-        name = unit if unit in _PERIODS else unit.removesuffix("s")
-        seconds = _PERIODS.get(_PERIOD_NAMES.get(name, name.replace("day", "d")))
-        if seconds is None:
+        if unit not in _UNITS:
             raise ValueError(text)
-        limit = cls(int(count), seconds * float(number or 1))
-        if limit.count < 1 or not 0 < limit.period < math.inf:
+        period = _UNITS[unit] * float(number or 1)
+        # Too many digits for a float make it infinite.
+        if not (1 <= float(count) < math.inf and 0 < period < math.inf):
+            raise ValueError(text)
+        limit = cls(int(count), period)
+        # The reciprocal of the interval is a rate.
+        if not (0 < limit.interval < math.inf and 1 / limit.interval < math.inf):
             raise ValueError(text)
         return limit
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from scrapy_politeness.core.crowd import Crowd
 from scrapy_politeness.core.governor import Bounds, Governor
-from scrapy_politeness.core.outcome import Outcome, Permit
+from scrapy_politeness.core.learned import Learned
+from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.core.pace import Pace
+from scrapy_politeness.core.strain import Strain
 
 # A request sent up to this long after its time was still held back by the pace: the
 # event loop was busy, not the spider out of work.
@@ -44,12 +47,13 @@ class Scope:
 
     __slots__ = (
         "_claimed_at",
+        "_crowd",
         "_governor",
         "_pace",
         "_robots_delay",
         "_spacing",
+        "_strain",
         "claims",
-        "concurrency",
         "in_flight",
         "key",
         "paused_until",
@@ -59,7 +63,8 @@ class Scope:
         self, key: str, bounds: Bounds, *, spacing: float, concurrency: int
     ) -> None:
         self.key = key
-        self.concurrency = concurrency
+        self._crowd = Crowd(concurrency)
+        self._strain = Strain()
         self.in_flight = 0
         self.claims = 0
         self._claimed_at = -math.inf
@@ -68,6 +73,12 @@ class Scope:
         self._pace = Pace()
         self._robots_delay = 0.0
         self._spacing = spacing
+
+    @property
+    def concurrency(self) -> int:
+        """How many may be under way at once: what the user allows, or less where the
+        host was found to take less."""
+        return self._crowd.limit
 
     @property
     def has_room(self) -> bool:
@@ -114,7 +125,8 @@ class Scope:
         by_rate = 1 / self._governor.rate > max(self._spacing, self._robots_delay)
         self._pace.take(now, interval, self._robots_delay)
         self.in_flight += 1
-        return Permit(now, paced=by_rate and late <= max(interval, _PROMPT))
+        paced = by_rate and late <= max(interval, _PROMPT)
+        return Permit(now, paced, self.in_flight)
 
     def settle(
         self, permit: Permit, outcome: Outcome, now: float, chance: float
@@ -123,19 +135,47 @@ class Scope:
         self.in_flight -= 1
         old_rate = self._governor.rate
         advice = self._governor.observe(permit, outcome, now, chance)
+        if outcome.verdict is Verdict.SERVED:
+            manages = self._strain.observe(now - permit.sent_at, now)
+            if manages is not None:
+                self._governor.relieve(manages, now)
+        # Of a flight that was refused, one says as much as all.
+        news = advice.cut or not outcome.verdict.is_overload
+        if news and self._crowd.observe(permit, outcome):
+            # It was the crowd that was too much, not the rate.
+            self._governor.forget(now)
         if advice.pause:
             self.hold(now + advice.pause)
         return Change(old_rate, self._governor.rate, advice.pause, advice.cut)
+
+    @property
+    def learned(self) -> Learned | None:
+        """What is worth keeping for another run."""
+        ceiling = self._governor.ceiling
+        if ceiling is None:
+            return None
+        return Learned(ceiling, self._governor.burst, self.concurrency)
+
+    def recall(self, learned: Learned, now: float) -> None:
+        self._governor.recall(learned.ceiling, learned.burst, now)
+        self._crowd.limit = min(self._crowd.limit, learned.concurrency)
 
     def hold(self, until: float) -> None:
         """Send nothing before ``until``; of several holds the latest counts."""
         self.paused_until = max(self.paused_until, until)
 
-    def obey_robots(self, delay: float, now: float) -> None:
-        """Keep ``delay`` seconds between requests, counted from now: robots.txt has
-        just arrived, and asking for it was a request too."""
-        self._robots_delay = max(self._robots_delay, delay + _TRAVEL_TIME_DIFFERENCE)
+    def obey_robots(self, delay: float, now: float) -> bool:
+        """Keep ``delay`` seconds between requests, counted from ``now``, when
+        robots.txt arrived: asking for it was a request too.
+
+        Return whether that is news.
+        """
+        delay += _TRAVEL_TIME_DIFFERENCE
+        if delay <= self._robots_delay:
+            return False
+        self._robots_delay = delay
         self._pace.restart(now)
+        return True
 
     @property
     def _interval(self) -> float:
