@@ -1,4 +1,4 @@
-"""The one timer that wakes the engine when a request may go."""
+"""Timers: one that wakes the engine when a request may go, one that looks around."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scrapy.utils.asyncio import CallLaterResult
+
+_LOOK_EVERY = 0.5
 
 
 class Alarm:
@@ -35,7 +37,39 @@ class Alarm:
             self._timer.cancel()
             self._timer = None
 
+    def stop(self) -> None:
+        """Never ring again."""
+        self.cancel()
+        self._at = -math.inf
+
     def _due(self) -> None:
         self._timer = None
         self._at = math.inf
         self._ring()
+
+
+class Watch:
+    """Calls ``look`` twice a second, from ``start`` until it returns False.
+
+    Scrapy sends no signal when it begins to close a spider, and then waits for all
+    requests in progress, those that we hold included. So while any are held, somebody
+    has to look.
+    """
+
+    def __init__(self, look: Callable[[], bool]) -> None:
+        self._look = look
+        self._timer: CallLaterResult | None = None
+
+    def start(self) -> None:
+        if self._timer is None:
+            self._timer = call_later(_LOOK_EVERY, self._due)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _due(self) -> None:
+        self._timer = None
+        if self._look():
+            self.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 import sqlite3
 from collections import Counter
@@ -9,8 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from queuelib.queue import FifoDiskQueue
+from queuelib import queue as queuelib_queues
 from scrapy.pqueues import ScrapyPriorityQueue
+from scrapy.utils.python import global_object_name
 from scrapy.utils.request import request_from_dict
 
 if TYPE_CHECKING:
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.pqueues import QueueProtocol
 
+logger = logging.getLogger(__name__)
+
 
 class Backlog(Protocol):
     """Within a slot the highest priority comes first; among equals, requests from the
@@ -27,9 +31,10 @@ class Backlog(Protocol):
 
     def push(self, slot: str, request: Request) -> None: ...
 
-    def pop(self, slot: str) -> Request: ...
+    def pop(self, slot: str) -> Request | None:
+        """Return None where the next one was damaged, and has been dropped."""
 
-    def peek(self, slot: str) -> Request: ...
+    def peek(self, slot: str) -> Request | None: ...
 
     def slots(self) -> Collection[str]:
         """Return the slots that have requests."""
@@ -57,6 +62,7 @@ class MemoryBacklog:
         self._queue_cls = queue_cls
         self._start_queue_cls = start_queue_cls
         self._queues: dict[str, ScrapyPriorityQueue] = {}
+        self._counts: Counter[str] = Counter()
         self._size = 0
 
     def push(self, slot: str, request: Request) -> None:
@@ -69,30 +75,28 @@ class MemoryBacklog:
                 start_queue_cls=self._start_queue_cls,
             )
         queue.push(request)
+        self._counts[slot] += 1
         self._size += 1
 
-    def pop(self, slot: str) -> Request:
-        queue = self._queues[slot]
-        request = queue.pop()
-        assert request is not None
+    def pop(self, slot: str) -> Request | None:
+        request = self._queues[slot].pop()
         self._size -= 1
-        if not queue.queues and not queue._start_queues:
-            del self._queues[slot]
+        self._counts[slot] -= 1
+        if not self._counts[slot]:
+            del self._counts[slot], self._queues[slot]
         return request
 
-    def peek(self, slot: str) -> Request:
-        request = self._queues[slot].peek()
-        assert request is not None
-        return request
+    def peek(self, slot: str) -> Request | None:
+        return self._queues[slot].peek()
 
     def slots(self) -> Collection[str]:
-        return self._queues.keys()
+        return self._counts.keys()
 
     def rest(self) -> None:
         pass
 
     def __contains__(self, slot: str) -> bool:
-        return slot in self._queues
+        return slot in self._counts
 
     def __len__(self) -> int:
         return self._size
@@ -123,6 +127,31 @@ ORDER BY rank, place LIMIT 1
 # The write-ahead log is copied into the database, and synced to disk, when it has
 # this many pages of 4 KiB; SQLite's own 1,000 would mean every few hundred requests.
 _CHECKPOINT_PAGES = 10_000
+# What the log is cut back to when it had to grow beyond that.
+_MOST_LOG_BYTES = _CHECKPOINT_PAGES * 4096
+
+# What unpickling bytes that were damaged can raise, and making a request of fields
+# that do not fit the spider any more.
+_DAMAGE = (
+    AttributeError,
+    EOFError,
+    ImportError,
+    LookupError,
+    MemoryError,
+    OverflowError,
+    TypeError,
+    ValueError,
+    pickle.UnpicklingError,
+)
+
+# The sign of a place.
+_FIFO, _LIFO = 1, -1
+_DIRECTIONS: dict[type, int] = {
+    queuelib_queues.FifoDiskQueue: _FIFO,
+    queuelib_queues.LifoDiskQueue: _LIFO,
+    queuelib_queues.LifoSQLiteQueue: _LIFO,  # a subclass of the next one
+    queuelib_queues.FifoSQLiteQueue: _FIFO,
+}
 
 
 class DiskBacklog:
@@ -144,9 +173,12 @@ class DiskBacklog:
         in_progress: Callable[[], Collection[Request]],
     ) -> None:
         self._spider = crawler.spider
+        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
         self._in_progress = in_progress
-        self._direction = _direction(queue_cls)
-        self._start_direction = _direction(start_queue_cls) if start_queue_cls else None
+        self._direction = self._direction_of(queue_cls)
+        self._start_direction = (
+            self._direction_of(start_queue_cls) if start_queue_cls else None
+        )
         self._taken: dict[Request, int] = {}
         self._db = _open(Path(folder, "requests.sqlite"))
         self._db.execute("UPDATE requests SET taken = 0 WHERE taken")
@@ -172,7 +204,7 @@ class DiskBacklog:
         self._counts[slot] += 1
         self._size += 1
 
-    def pop(self, slot: str) -> Request:
+    def pop(self, slot: str) -> Request | None:
         with self._transaction():
             self._strike_off_done()
             key, body = self._db.execute(_NEXT, (slot,)).fetchone()
@@ -181,13 +213,25 @@ class DiskBacklog:
         self._counts[slot] -= 1
         if not self._counts[slot]:
             del self._counts[slot]
-        request = self._request(body)
+        try:
+            request = self._request(body)
+        except _DAMAGE as error:
+            self._db.execute("DELETE FROM requests WHERE id = ?", (key,))
+            self._log.warning(
+                "%(slot)s: a request left by an earlier run cannot be restored, and is "
+                "dropped: %(error)r",
+                {"slot": slot, "error": error},
+            )
+            return None
         self._taken[request] = key
         return request
 
-    def peek(self, slot: str) -> Request:
+    def peek(self, slot: str) -> Request | None:
         _, body = self._db.execute(_NEXT, (slot,)).fetchone()
-        return self._request(body)
+        try:
+            return self._request(body)
+        except _DAMAGE:
+            return self.pop(slot)  # which drops it, and says so
 
     def rest(self) -> None:
         with self._transaction():
@@ -218,26 +262,40 @@ class DiskBacklog:
     def close(self) -> None:
         """Nothing is in progress any more: all that was taken is done."""
         self._db.execute("DELETE FROM requests WHERE taken")
+        if not self._size:
+            # A file keeps the size that it had when it was fullest. Emptied, it is
+            # cut in no time.
+            self._db.execute("VACUUM")
         self._db.close()
 
     def _request(self, body: bytes) -> Request:
         return request_from_dict(pickle.loads(body), spider=self._spider)  # noqa: S301
 
+    def _direction_of(self, queue_cls: type[QueueProtocol]) -> int:
+        for known, direction in _DIRECTIONS.items():
+            if issubclass(queue_cls, known):
+                return direction
+        self._log.warning(
+            "%(queue)s is not used: PolitePriorityQueue stores requests itself, takes "
+            "over only the order of Scrapy's disk queues, and does not know the order "
+            "of this class; last in, first out is used",
+            {"queue": global_object_name(queue_cls)},
+        )
+        return _LIFO
+
 
 def _open(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path, isolation_level=None)
     try:
-        db = sqlite3.connect(path, isolation_level=None)
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = NORMAL")
         db.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+        db.execute(f"PRAGMA journal_size_limit = {_MOST_LOG_BYTES}")
         db.executescript(_SCHEMA)
     except sqlite3.DatabaseError as error:
+        db.close()
         raise ValueError(f"{path} is not a queue of requests: {error}") from error
     return db
-
-
-def _direction(queue_cls: type[QueueProtocol]) -> int:
-    return 1 if issubclass(queue_cls, FifoDiskQueue) else -1
 
 
 def _serialize(fields: dict[str, object]) -> bytes:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.hints import retry_after
 from scrapy_politeness.core.outcome import Outcome, Verdict
+from scrapy_politeness.core.quota import read_quota
 from scrapy_politeness.engine import NEVER_SENT, TIMEOUTS
 
 if TYPE_CHECKING:
@@ -23,14 +25,16 @@ def classify_response(
     response: Response, http_codes: AbstractSet[int], wall_now: float
 ) -> Outcome:
     reason = _refusal(response, http_codes)
+    quota = read_quota(partial(_header, response), wall_now=wall_now)
     if reason is not None:
-        return Outcome(Verdict.REFUSED, reason, _retry_after(response, wall_now))
+        wait = _retry_after(response, wall_now)
+        return Outcome(Verdict.REFUSED, reason, wait, quota)
     if 300 <= response.status < 400:
         return Outcome(Verdict.SERVED, "redirect", _retry_after(response, wall_now))
     if response.status >= 500:
         return Outcome(Verdict.FAILED, _status(response.status))
     # Some limiters send Retry-After with every answer: here it means nothing.
-    return Outcome(Verdict.SERVED)
+    return Outcome(Verdict.SERVED, quota=quota)
 
 
 def classify_exception(exception: Exception) -> Outcome:
@@ -62,6 +66,11 @@ def _retry_after(response: Response, wall_now: float) -> float | None:
         date=_text(response.headers.get("Date")),
         wall_now=wall_now,
     )
+
+
+def _header(response: Response, name: str) -> str | None:
+    value = response.headers.get(name)
+    return None if value is None else _text(value)
 
 
 def _text(header: bytes | None) -> str:

@@ -74,14 +74,27 @@ class Engine:
         except ValueError:
             return NO_HOST
 
-    def take_over(self, request: Request, key: str, concurrency: int) -> None:
+    def is_under_way(self, request: Request) -> bool:
+        """Tell whether the downloader or one of its middlewares has this request."""
+        downloader = self._crawler.engine.downloader  # type: ignore[union-attr,unused-ignore]
+        if request in downloader.active:
+            return True
+        # A transfer goes on although whoever asked for it has been cancelled.
+        slot = downloader.slots.get(request.meta.get(_SLOT, ""))
+        return slot is not None and request in slot.transferring
+
+    def stamp(self, request: Request, key: str) -> None:
+        """To be done for all that is sent, before the downloader writes its slot
+        there, which would pass for the user's own choice afterwards."""
+        if _SLOT not in request.meta:
+            request.meta[_STAMP] = request.meta[_SLOT] = key
+
+    def take_over(self, request: Request, concurrency: int) -> None:
         """Leave the pacing of this request to the gate, which has let it through.
 
         The downloader forgets idle slots and makes them anew with DOWNLOAD_DELAY, so
         this is done for every request.
         """
-        if _SLOT not in request.meta:
-            request.meta[_STAMP] = request.meta[_SLOT] = key
         _, slot = self._crawler.engine.downloader._get_slot(request)  # type: ignore[union-attr,unused-ignore]
         slot.delay = 0
         slot.concurrency = concurrency

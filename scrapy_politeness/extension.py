@@ -13,11 +13,12 @@ from weakref import WeakSet
 from scrapy import signals
 from scrapy.exceptions import NotConfigured
 
-from scrapy_politeness.alarm import Alarm
-from scrapy_politeness.claims import Claims
+from scrapy_politeness.alarm import Alarm, Watch
+from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.scope import Scope
 from scrapy_politeness.engine import Engine, host_of, is_local
 from scrapy_politeness.gate import Gate
+from scrapy_politeness.journeys import Journeys
 from scrapy_politeness.policy import Policy, is_enabled
 from scrapy_politeness.robots import Robots
 from scrapy_politeness.stores.pauses import Pauses
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from scrapy.statscollectors import StatsCollector
     from typing_extensions import Self
 
-    from scrapy_politeness.core.outcome import Outcome, Permit
+    from scrapy_politeness.core.outcome import Permit
     from scrapy_politeness.core.scope import Change
     from scrapy_politeness.pqueue import PolitePriorityQueue
 
@@ -37,6 +38,8 @@ logger = logging.getLogger(__name__)
 
 # Lets one request pass without waiting.
 EXEMPT = "politeness_exempt"
+# Limits one request under this key instead of its download slot.
+SLOT = "politeness_slot"
 
 # Stands before the slot in the queue's keys of requests that nothing limits.
 _FREE = "free "
@@ -53,10 +56,16 @@ class PolitenessExtension:
         self.stats: StatsCollector = crawler.stats
         self.engine = Engine(crawler)
         self.alarm = Alarm(self.engine.wake)
-        self.claims = Claims(self._tell_queues)
-        self.gate = Gate(lambda: self.engine.is_closing, self.claims, crawler.spider)
+        self.journeys = Journeys(self.engine.is_under_way, self._tell_queues)
+        self._watch = Watch(self._look)
+        self.gate = Gate(self.journeys, self._watch.start, crawler.spider)
         self.robots = Robots(
-            self.policy, self.engine, self._obey_robots, crawler.spider
+            self.policy,
+            self.engine,
+            crawler.spider,
+            scope_of=self.scope_for,
+            released=self._tell_queues,
+            watch=self._watch.start,
         )
         # Requests whose last answer was a refusal, until they are rescheduled.
         self.refused: WeakSet[Request] = WeakSet()
@@ -77,10 +86,40 @@ class PolitenessExtension:
         """Return what limits this request; None where nothing does."""
         if self._is_free(request):
             return None
-        return self._scope(self.engine.slot_key(request))
+        return self._scope(self.key_for(request))
 
-    def settle(self, scope: Scope, permit: Permit, outcome: Outcome) -> None:
-        """A request that the gate let through is over."""
+    def key_for(self, request: Request) -> str:
+        slot = self.engine.slot_key(request)
+        return request.meta.get(SLOT) or slot
+
+    def end(self, request: Request, outcome: Outcome) -> bool:
+        """A request is over; return False if it never passed the gate."""
+        flight = self.journeys.arrive(request)
+        if flight is None:
+            return False
+        self._settle(flight.scope, flight.permit, outcome)
+        return True
+
+    def sweep(self) -> bool:
+        """End what the downloader has lost; return whether there was any."""
+        lost = self.journeys.lost()
+        for request in lost:
+            self.end(request, Outcome(Verdict.IGNORED, "lost on the way"))
+        return bool(lost)
+
+    def obey_robots(self, request: Request, scope: Scope) -> None:
+        """Whatever scope a request goes through keeps the delay of its site."""
+        delay = self.robots.delay_for(request)
+        if delay is None or not scope.obey_robots(delay.seconds, delay.since):
+            return
+        self._scope_changed(scope)
+        self.stats.inc_value("politeness/robots_delays")
+        self._log.info(
+            "%(slot)s: robots.txt asks for %(delay).3g s between requests",
+            {"slot": scope.key, "delay": delay.seconds},
+        )
+
+    def _settle(self, scope: Scope, permit: Permit, outcome: Outcome) -> None:
         outcome = self._cap_wait(scope, outcome)
         now = time.monotonic()
         change = scope.settle(permit, outcome, now, random.random())
@@ -95,7 +134,7 @@ class PolitenessExtension:
 
     def queue_key(self, request: Request) -> str:
         """Return under which slot a request waits in the queue."""
-        key = self.engine.slot_key(request)
+        key = self.key_for(request)
         if self._is_free(request) or request.meta.get(EXEMPT):
             return _FREE + key
         return key
@@ -103,14 +142,16 @@ class PolitenessExtension:
     def claimable_at(self, queue_key: str) -> float:
         """Return from when on the queue may hand out a request of that slot."""
         scope = self._scopes.get(queue_key)
-        return -math.inf if scope is None else scope.claimable_at
+        if scope is None:
+            return -math.inf
+        return math.inf if self.robots.holds(scope) else scope.claimable_at
 
     def handed_out(self, request: Request, queue_key: str, now: float) -> None:
         """The queue has given a request to the engine."""
         if not queue_key.startswith(_FREE):
             scope = self._scope(queue_key)
             if scope is not None:
-                self.claims.add(request, scope, now)
+                self.journeys.claim(request, scope, now, by_queue=True)
 
     def _is_free(self, request: Request) -> bool:
         return is_local(request) or host_of(request) in self.policy.exempt
@@ -144,18 +185,6 @@ class PolitenessExtension:
             {"slot": scope.key, "wait": outcome.wait, "longest": longest},
         )
         return replace(outcome, wait=longest)
-
-    def _obey_robots(self, request: Request, delay: float) -> None:
-        scope = self.scope_for(request)
-        if scope is None or not delay:
-            return
-        scope.obey_robots(delay, time.monotonic())
-        self._scope_changed(scope)
-        self.stats.inc_value("politeness/robots_delays")
-        self._log.info(
-            "%(slot)s: robots.txt asks for %(delay).3g s between requests",
-            {"slot": scope.key, "delay": delay},
-        )
 
     def _report(self, scope: Scope, outcome: Outcome, change: Change) -> None:
         if outcome.verdict.is_overload:
@@ -200,8 +229,18 @@ class PolitenessExtension:
                     {"slot": key, "seconds": seconds},
                 )
 
+    def _look(self) -> bool:
+        self.sweep()
+        self.robots.sweep()
+        if self.engine.is_closing:
+            self.robots.wake()
+            self.gate.reconsider()
+        return self.gate.is_busy or self.robots.is_busy
+
     def _spider_closed(self) -> None:
-        self.alarm.cancel()
+        self.alarm.stop()
+        self._watch.stop()
+        self.robots.wake()
         if self._pauses is not None:
             self._pauses.close()
 

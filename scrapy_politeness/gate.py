@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import logging
 import time
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy.utils.asyncio import call_later
 from scrapy.utils.defer import maybe_deferred_to_future
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,26 +19,37 @@ if TYPE_CHECKING:
     from scrapy import Request, Spider
     from scrapy.utils.asyncio import CallLaterResult
 
-    from scrapy_politeness.claims import Claims
     from scrapy_politeness.core.outcome import Permit
     from scrapy_politeness.core.scope import Scope
+    from scrapy_politeness.journeys import Journeys
 
 logger = logging.getLogger(__name__)
 
-# Scrapy sends no signal when it begins to close a spider, and then waits for all
-# requests in progress, those held here included. So while any are held, the gate
-# looks now and then.
-_CLOSING_CHECK = 0.5
+# Nobody is sent away for a wait of up to this many seconds while the crawl goes on.
+SHORT_WAIT = 1.0
+
+# A request that is handed out a little early waits a few milliseconds: no news.
+NO_WAIT = 0.05
+
+
+class _Place(NamedTuple):
+    """In line: the highest priority first, then the oldest."""
+
+    rank: int
+    order: int
+    request: Request
+    turn: Deferred[Permit | None]
+    patience: Callable[[], float]
 
 
 class _Line:
-    """The requests that wait for one scope: highest priority first, then oldest."""
+    """The requests that wait for one scope."""
 
-    __slots__ = ("timer", "waiting")
+    __slots__ = ("places", "timer")
 
     def __init__(self) -> None:
         self.timer: CallLaterResult | None = None
-        self.waiting: list[tuple[int, int, Request, Deferred[Permit | None]]] = []
+        self.places: list[_Place] = []
 
     def cancel_timer(self) -> None:
         if self.timer is not None:
@@ -48,50 +60,51 @@ class _Line:
 class Gate:
     """Lets requests through one by one, as their scope allows.
 
-    ``is_closing`` tells whether the spider is being closed: whoever waits is then
-    sent away without a permit.
+    Each brings its ``patience``: for how many seconds from now it may be kept
+    waiting. ``watch`` is called when there is somebody whose patience may change.
     """
 
     def __init__(
         self,
-        is_closing: Callable[[], bool],
-        claims: Claims,
+        journeys: Journeys,
+        watch: Callable[[], None],
         spider: Spider | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._is_closing = is_closing
-        self._claims = claims
+        self._journeys = journeys
+        self._watch = watch
         self._log = logging.LoggerAdapter(logger, {"spider": spider})
         self._clock = clock
         self._lines: dict[Scope, _Line] = {}
         self._order = count()
-        self._watch: CallLaterResult | None = None
 
-    async def enter(self, scope: Scope, request: Request) -> Permit | None:
-        """Return the permit as soon as there is one; None when the spider closes."""
-        if self._is_closing():
-            return None
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._lines)
+
+    async def enter(
+        self, scope: Scope, request: Request, patience: Callable[[], float]
+    ) -> Permit | None:
+        """Return the permit as soon as there is one; None if that takes too long."""
         now = self._clock()
         if scope not in self._lines and scope.has_room and scope.ready_at <= now:
-            return self._let_through(scope, request, now)
+            return self._journeys.depart(request, scope, now)
+        if _wait(scope, now) > patience():
+            return None
         # Who waits here goes before those still in the queue.
-        self._claims.add(request, scope, now)
+        self._journeys.claim(request, scope, now)
         line = self._lines.setdefault(scope, _Line())
         turn: Deferred[Permit | None] = Deferred()
-        place = (-request.priority, next(self._order), request, turn)
-        heapq.heappush(line.waiting, place)
-        self._log.debug(
-            "%(slot)s: %(request)s waits %(delay).2f s, %(depth)d in line",
-            {
-                "slot": scope.key,
-                "request": request,
-                "delay": max(0.0, scope.ready_at - now),
-                "depth": len(line.waiting),
-            },
-        )
-        self._watch_for_closing()
+        place = _Place(-request.priority, next(self._order), request, turn, patience)
+        heapq.heappush(line.places, place)
+        self._log_wait(scope, request, now, len(line.places))
+        self._watch()
         self.advance(scope)
-        return await maybe_deferred_to_future(turn)
+        try:
+            return await maybe_deferred_to_future(turn)
+        except (CancelledError, asyncio.CancelledError):
+            self._withdraw(scope, place)
+            raise
 
     def advance(self, scope: Scope) -> None:
         """Let through all who may go now; plan for the next.
@@ -103,34 +116,61 @@ class Gate:
             return
         line.cancel_timer()
         now = self._clock()
-        while line.waiting and scope.has_room and scope.ready_at <= now:
-            _, _, request, turn = heapq.heappop(line.waiting)
-            turn.callback(self._let_through(scope, request, now))
-        if not line.waiting:
+        while line.places and scope.has_room and scope.ready_at <= now:
+            place = heapq.heappop(line.places)
+            place.turn.callback(self._journeys.depart(place.request, scope, now))
+        if _wait(scope, now) > SHORT_WAIT:
+            self._send_away(line, _wait(scope, now))
+        self._plan(scope, line, now)
+
+    def reconsider(self) -> None:
+        """Send away all whose patience has come to an end."""
+        now = self._clock()
+        for scope, line in list(self._lines.items()):
+            self._send_away(line, _wait(scope, now))
+            self._plan(scope, line, now)
+
+    def _plan(self, scope: Scope, line: _Line, now: float) -> None:
+        # Whoever was just answered may have come back here already, and changed all.
+        if self._lines.get(scope) is not line:
+            return
+        line.cancel_timer()
+        if not line.places:
             del self._lines[scope]
         elif scope.has_room:
-            line.timer = call_later(scope.ready_at - now, self.advance, scope)
+            line.timer = call_later(_wait(scope, now), self.advance, scope)
 
-    def send_away(self) -> None:
-        """Release everybody without a permit."""
-        lines, self._lines = self._lines, {}
-        for line in lines.values():
-            line.cancel_timer()
-            for _, _, _, turn in line.waiting:
-                turn.callback(None)
+    def _send_away(self, line: _Line, wait: float) -> None:
+        stay: list[_Place] = []
+        away: list[_Place] = []
+        for place in line.places:
+            (away if wait > place.patience() else stay).append(place)
+        heapq.heapify(stay)
+        line.places = stay
+        for place in away:
+            place.turn.callback(None)
 
-    def _let_through(self, scope: Scope, request: Request, now: float) -> Permit:
-        permit = scope.take(now)
-        self._claims.release(request)
-        return permit
+    def _withdraw(self, scope: Scope, place: _Place) -> None:
+        self._journeys.unclaim(place.request)
+        line = self._lines.get(scope)
+        if line is not None and place in line.places:
+            line.places.remove(place)
+            heapq.heapify(line.places)
+            self.advance(scope)
 
-    def _watch_for_closing(self) -> None:
-        if self._watch is None:
-            self._watch = call_later(_CLOSING_CHECK, self._check_closing)
+    def _log_wait(self, scope: Scope, request: Request, now: float, depth: int) -> None:
+        delay = _wait(scope, now)
+        if delay >= NO_WAIT:
+            self._log.debug(
+                "%(slot)s: %(request)s waits %(delay).2f s, %(depth)d in line",
+                {
+                    "slot": scope.key,
+                    "request": request,
+                    "delay": delay,
+                    "depth": depth,
+                },
+            )
 
-    def _check_closing(self) -> None:
-        self._watch = None
-        if self._is_closing():
-            self.send_away()
-        elif self._lines:
-            self._watch_for_closing()
+
+def _wait(scope: Scope, now: float) -> float:
+    return max(0.0, scope.ready_at - now)

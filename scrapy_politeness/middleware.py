@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
+from functools import partial
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakSet
 
+from scrapy import signals
 from scrapy.exceptions import IgnoreRequest, NotConfigured
+from scrapy.http.request import NO_CALLBACK
 
 from scrapy_politeness.classify import classify_exception, classify_response
-from scrapy_politeness.core.outcome import Verdict
+from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.engine import host_of
 from scrapy_politeness.extension import EXEMPT, PolitenessExtension
+from scrapy_politeness.gate import NO_WAIT, SHORT_WAIT
 from scrapy_politeness.policy import is_enabled
-from scrapy_politeness.robots import is_robots_txt
+from scrapy_politeness.robots import (
+    MAX_RESCHEDULES,
+    OWN_FETCH,
+    SERVER_ERRORS,
+    robots_site,
+)
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -22,7 +32,6 @@ if TYPE_CHECKING:
     from scrapy.http import Response
     from typing_extensions import Self
 
-    from scrapy_politeness.core.outcome import Outcome, Permit
     from scrapy_politeness.core.scope import Scope
 
 logger = logging.getLogger(__name__)
@@ -35,10 +44,13 @@ _COUNTED_FOR = "_politeness_counted_for"
 # HttpCache skips what bears this mark, and takes the mark off.
 _DONT_CACHE = "_dont_cache"
 
-# A host that cannot even serve its robots.txt is asked a few times, ever more slowly;
-# its pages are not held back for hours.
-_ROBOTS_RESCHEDULES = 3
-_SERVER_ERRORS = frozenset(range(500, 600))
+# A request that was sent back to the scheduler had to pass the duplicates filter. What
+# follows from it, such as a redirect, must be filtered as ever.
+_FILTERED = "_politeness_filtered"
+
+# While the spider closes, requests that cannot go back to the scheduler may still go,
+# unless it takes longer than this until their host is ready for the next one.
+_PATIENCE_WHEN_CLOSING = 5.0
 
 
 def _extension_of(crawler: Crawler) -> PolitenessExtension:
@@ -54,88 +66,133 @@ def _extension_of(crawler: Crawler) -> PolitenessExtension:
     return extension
 
 
+def _for_the_scheduler(request: Request) -> Request:
+    copy = request.replace(dont_filter=True)
+    if not request.dont_filter:
+        copy.meta[_FILTERED] = True
+    return copy
+
+
 class PolitenessMiddleware:
     """The gate, last before the downloader: counts what is really sent."""
 
-    def __init__(self, extension: PolitenessExtension) -> None:
-        self._extension = extension
-        self._flights: WeakKeyDictionary[Request, tuple[Scope, Permit]] = (
-            WeakKeyDictionary()
-        )
+    def __init__(self, crawler: Crawler) -> None:
+        self._extension = _extension_of(crawler)
+        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
         self._handed_back: WeakSet[Request] = WeakSet()
+        # The response may never get to process_response: whoever asked for it has been
+        # cancelled, or a middleware further out keeps it to itself.
+        crawler.signals.connect(self._downloaded, signals.response_downloaded)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        return cls(_extension_of(crawler))
+        return cls(crawler)
 
     async def process_request(self, request: Request) -> Request | None:
         extension = self._extension
+        extension.refused.discard(request)
         scope = extension.scope_for(request)
-        if scope is None:
-            return None
-        if not request.meta.get(EXEMPT):
-            await self._know_robots(request)
-            asked_at = time.monotonic()
-            permit = await extension.gate.enter(scope, request)
-            if permit is None:
+        if scope is not None and not request.meta.get(EXEMPT):
+            if not await self._know_robots(request, scope):
                 return self._hand_back(request)
-            self._flights[request] = (scope, permit)
-            self._count_wait(permit.sent_at - asked_at)
-        extension.engine.take_over(request, scope.key, scope.concurrency)
+            # CONCURRENT_REQUESTS_PER_IP: now that the address is known, it counts.
+            scope = extension.scope_for(request)
+            if scope is not None and not await self._pass(request, scope):
+                return self._hand_back(request)
+        extension.engine.stamp(request, extension.key_for(request))
+        if scope is not None:
+            extension.engine.take_over(request, scope.concurrency)
         return None
 
     def process_response(self, request: Request, response: Response) -> Response:
-        codes = self._extension.policy.http_codes
-        if is_robots_txt(request):
-            codes |= _SERVER_ERRORS
-        outcome = classify_response(response, codes, time.time())
-        if self._settle(request, outcome) and outcome.verdict is Verdict.REFUSED:
+        # What was downloaded is over by now; this came from elsewhere.
+        self._extension.end(request, Outcome(Verdict.IGNORED, "not downloaded"))
+        if request in self._extension.refused:
             request.meta[_DONT_CACHE] = True
-            self._extension.refused.add(request)
         return response
 
     def process_exception(self, request: Request, exception: Exception) -> None:
-        self._settle(request, classify_exception(exception))
+        self._extension.end(request, classify_exception(exception))
 
-    async def _know_robots(self, request: Request) -> None:
+    def _downloaded(self, response: Response, request: Request) -> None:
+        codes = self._extension.policy.http_codes
+        if robots_site(request) is not None:
+            codes |= SERVER_ERRORS
+        outcome = classify_response(response, codes, time.time())
+        sent = self._extension.end(request, outcome)
+        if sent and outcome.verdict is Verdict.REFUSED:
+            self._extension.refused.add(request)
+
+    async def _know_robots(self, request: Request, scope: Scope) -> bool:
         extension = self._extension
         if not extension.policy.robots or not host_of(request):
-            return
-        if is_robots_txt(request):
-            extension.robots.note_request(request)
-        elif request.url.startswith("http"):
-            await extension.robots.ensure(request)
+            return True
+        site = robots_site(request)
+        if site is not None:
+            extension.robots.note_request(request, site)
+            return True
+        if not request.url.startswith("http"):
+            return True
+        scheduled = extension.journeys.came_by_queue(request, scope)
+        return await extension.robots.ensure(request, scope, scheduled=scheduled)
 
-    def _settle(self, request: Request, outcome: Outcome) -> bool:
-        """Return False for what never passed the gate, such as a cached response."""
-        flight = self._flights.pop(request, None)
-        if flight is None:
-            self._extension.claims.release(request)
+    async def _pass(self, request: Request, scope: Scope) -> bool:
+        extension = self._extension
+        extension.obey_robots(request, scope)
+        asked_at = time.monotonic()
+        patience = partial(self._patience, request, scope)
+        permit = await extension.gate.enter(scope, request, patience)
+        if permit is None:
             return False
-        self._extension.settle(*flight, outcome)
+        waited = permit.sent_at - asked_at
+        if waited >= NO_WAIT:
+            stats = extension.stats
+            stats.inc_value("politeness/waits")
+            total = stats.get_value("politeness/wait_seconds", 0.0)
+            stats.set_value("politeness/wait_seconds", total + waited)
         return True
 
-    def _count_wait(self, seconds: float) -> None:
-        if seconds <= 0:
-            return
-        stats = self._extension.stats
-        stats.inc_value("politeness/waits")
-        waited = stats.get_value("politeness/wait_seconds", 0.0)
-        stats.set_value("politeness/wait_seconds", waited + seconds)
+    def _patience(self, request: Request, scope: Scope) -> float:
+        extension = self._extension
+        if extension.engine.is_closing:
+            unscheduled = self._is_unscheduled(request)
+            return _PATIENCE_WHEN_CLOSING if unscheduled else -math.inf
+        # What the queue handed out can wait there, without a place in the downloader.
+        by_queue = extension.journeys.came_by_queue(request, scope)
+        return SHORT_WAIT if by_queue else math.inf
+
+    def _is_unscheduled(self, request: Request) -> bool:
+        """Media, robots.txt: what the scheduler cannot take back."""
+        return request.callback is NO_CALLBACK or (
+            # It came straight back.
+            request in self._handed_back
+            and not self._extension.journeys.came_by_queue(request)
+        )
 
     def _hand_back(self, request: Request) -> Request:
-        """The spider closes: back to the scheduler, for a later run to find.
-
-        What was not scheduled in the first place, such as robots.txt, comes straight
-        back here instead, and then has to be dropped.
-        """
-        if request in self._handed_back:
+        """Back to the scheduler, for later, or for a later run to find."""
+        unscheduled = self._is_unscheduled(request)
+        self._extension.journeys.unclaim(request)
+        if unscheduled:
+            self._count_drop(request)
             raise IgnoreRequest("The spider closes while this request was held")
         self._extension.stats.inc_value("politeness/handed_back")
-        self._extension.claims.release(request)
-        copy = request.replace(dont_filter=True)
+        copy = _for_the_scheduler(request)
         self._handed_back.add(copy)
         return copy
+
+    def _count_drop(self, request: Request) -> None:
+        if robots_site(request) is not None:
+            return
+        stats = self._extension.stats
+        if not stats.get_value("politeness/dropped_on_closing"):
+            self._log.warning(
+                "The spider closes: %(request)s, which the scheduler cannot keep, is "
+                "dropped, because its host is not ready within %(patience).3g s; "
+                "further ones are only counted",
+                {"request": request, "patience": _PATIENCE_WHEN_CLOSING},
+            )
+        stats.inc_value("politeness/dropped_on_closing")
 
 
 class RescheduleMiddleware:
@@ -155,6 +212,10 @@ class RescheduleMiddleware:
     def from_crawler(cls, crawler: Crawler) -> Self:
         return cls(crawler)
 
+    def process_request(self, request: Request) -> None:
+        if request.meta.pop(_FILTERED, False):
+            request.dont_filter = False
+
     def process_response(
         self, request: Request, response: Response
     ) -> Request | Response:
@@ -163,6 +224,8 @@ class RescheduleMiddleware:
             return response
         self._extension.refused.discard(request)
         request.meta.pop(_DONT_CACHE, None)
+        if OWN_FETCH in request.meta:
+            request.meta["dont_retry"] = True  # Robots asks again itself
         if request.meta.get("dont_retry"):
             return response
         return self._copy(request, response) or response
@@ -177,17 +240,19 @@ class RescheduleMiddleware:
             self._give_up(request, response, done)
             return None
         self._extension.stats.inc_value("politeness/rescheduled")
-        copy = request.replace(dont_filter=True)
+        copy = _for_the_scheduler(request)
         copy.meta.pop("cached_response", None)  # HttpCache's, and not serialisable
         copy.meta.update({RESCHEDULES: done + 1, _COUNTED_FOR: identity})
         return copy
 
     def _most(self, request: Request) -> int:
         most = self._extension.policy.max_reschedules
-        return min(most, _ROBOTS_RESCHEDULES) if is_robots_txt(request) else most
+        return most if robots_site(request) is None else min(most, MAX_RESCHEDULES)
 
     def _give_up(self, request: Request, response: Response, done: int) -> None:
         self._extension.stats.inc_value("politeness/given_up")
+        if robots_site(request) is not None:
+            request.meta["dont_retry"] = True  # RetryMiddleware would ask on
         self._log.warning(
             "%(request)s was refused (%(status)d) after %(done)d reschedules, "
             "passing the refusal on",

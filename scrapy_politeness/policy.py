@@ -18,7 +18,7 @@ from scrapy_politeness import rules
 from scrapy_politeness.core.governor import Bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from scrapy import Spider
 
@@ -123,10 +123,13 @@ class Policy:
         key = key.lower()
         own = self._own_limits(key)
         slot = self.download_slots.get(key, {})
-        if not own and not slot and key not in self.exempt:
+        if self.is_exempt(key):
+            return None
+        if not own and not slot:
             return self._usual
-        off = slot.get("delay") == 0 or any(own.get(name) == 0 for name in _RATES)
-        if off or key in self.exempt:
+        # Beside limits of its own, a delay of 0 only means that those suffice.
+        off = any(own.get(n) == 0 for n in _RATES) if own else slot.get("delay") == 0
+        if off:
             return None
         limit: Limit | None = own.get("limit")
         spacing = slot.get("delay", self.spacing)
@@ -137,6 +140,9 @@ class Policy:
             concurrency=own.get("concurrency", per_domain),
         )
 
+    def is_exempt(self, host: str) -> bool:
+        return any(name in self.exempt for name in _names(host.lower()))
+
     @cached_property
     def _usual(self) -> SlotPolicy:
         """One for all slots that nothing special is said about."""
@@ -144,14 +150,19 @@ class Policy:
 
     def _own_limits(self, key: str) -> Mapping[str, Any]:
         """The most specific entry wins: the host itself, else the longest domain."""
-        if key in self.limits:
-            return self.limits[key]
-        domain = key if self.limits else ""
-        while "." in domain:
-            _, domain = domain.split(".", 1)
-            if "*." + domain in self.limits:
-                return self.limits["*." + domain]
+        for name in _names(key):
+            if name in self.limits:
+                return self.limits[name]
         return {}
+
+
+def _names(host: str) -> Iterator[str]:
+    """Under which names a setting may mean this host, the most specific first."""
+    yield host
+    domain = host
+    while "." in domain:
+        _, domain = domain.split(".", 1)
+        yield "*." + domain
 
 
 def is_enabled(settings: BaseSettings) -> bool:
@@ -240,7 +251,7 @@ def _settled(bounds: Bounds) -> Bounds:
 
 def _limits(value: Any) -> dict[str, dict[str, Any]]:
     return {
-        key: rules.row(key, values, _LIMIT_RULES)
+        rules.slot_name(key): rules.row(key, values, _LIMIT_RULES)
         for key, values in rules.table(value).items()
     }
 

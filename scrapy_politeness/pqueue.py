@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 # that Scrapy's own default queue refuses to start on it instead of finding nothing.
 _SIGNATURE = ["scrapy_politeness.PolitePriorityQueue"]
 
+# So many requests may be damaged or in the wrong slot before a pop gives the event
+# loop a chance; the next one goes on.
+_MOST_PASSED_OVER = 100
+
 
 class PolitePriorityQueue:
     """Pops only what may be sent now; the rest stays where it is, outside the
@@ -95,6 +99,9 @@ class PolitePriorityQueue:
 
     def push(self, request: Request) -> None:
         slot = self._extension.queue_key(request)
+        if not isinstance(slot, str):
+            # No ValueError: the scheduler would try the memory queue next.
+            raise TypeError(f"download_slot={slot!r} of {request} must be a string")
         is_new = slot not in self._backlog
         self._backlog.push(slot, request)  # may fail: a request that cannot be stored
         if is_new:
@@ -102,21 +109,37 @@ class PolitePriorityQueue:
 
     def pop(self) -> Request | None:
         now = time.monotonic()
-        slot = self._next_slot(now)
-        if slot is None:
-            self._backlog.rest()
-            self._extension.alarm.set(self._agenda.next_time)
-            return None
-        request = self._backlog.pop(slot)
-        self._extension.handed_out(request, slot, now)
-        self._agenda.discard(slot)
-        if slot in self._backlog:
-            self._plan(slot, now)
-        return request
+        for _ in range(_MOST_PASSED_OVER):
+            slot = self._next_slot(now)
+            if slot is None and self._extension.sweep():
+                slot = self._next_slot(now)
+            if slot is None:
+                break
+            request = self._backlog.pop(slot)
+            if request is None:
+                continue
+            if self._extension.queue_key(request) != slot:
+                # Stored by a run with another POLITENESS_EXEMPT, or before the
+                # host's address was known (CONCURRENT_REQUESTS_PER_IP).
+                self.push(request)
+                now = time.monotonic()
+                continue
+            self._extension.handed_out(request, slot, now)
+            self._agenda.discard(slot)
+            if slot in self._backlog:
+                self._plan(slot, now)
+            return request
+        self._backlog.rest()
+        self._extension.alarm.set(self._agenda.next_time)
+        return None
 
     def peek(self) -> Request | None:
-        slot = self._next_slot(time.monotonic())
-        return None if slot is None else self._backlog.peek(slot)
+        now = time.monotonic()
+        while (slot := self._next_slot(now)) is not None:
+            request = self._backlog.peek(slot)
+            if request is not None:
+                return request
+        return None
 
     def close(self) -> list[str]:
         left = bool(self._backlog)
@@ -138,6 +161,9 @@ class PolitePriorityQueue:
     def _next_slot(self, now: float) -> str | None:
         """Return the slot that may go and has been waiting longest."""
         while (slot := self._agenda.due(now)) is not None:
+            if slot not in self._backlog:
+                self._agenda.discard(slot)
+                continue
             ready_at = self._extension.claimable_at(slot)
             if ready_at <= now:
                 return slot

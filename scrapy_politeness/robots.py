@@ -8,17 +8,20 @@ asked for it yet, it is fetched before the first request to its host.
 from __future__ import annotations
 
 import logging
-import math
-import re
-from typing import TYPE_CHECKING
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from protego import Protego
 from scrapy import Request
 from scrapy.http.request import NO_CALLBACK
-from scrapy.utils.defer import maybe_deferred_to_future
+from scrapy.utils.asyncio import call_later
+from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.python import to_unicode
 from twisted.internet.defer import Deferred
+
+from scrapy_politeness.gate import SHORT_WAIT
+from scrapy_politeness.robots_txt import asked_delay, first_nonsense
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,10 +29,13 @@ if TYPE_CHECKING:
     from scrapy import Spider
     from scrapy.http import Response
 
+    from scrapy_politeness.core.scope import Scope
     from scrapy_politeness.engine import Engine
     from scrapy_politeness.policy import Policy
 
 logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 # RFC 9309 asks crawlers to read at least 500 KiB, and lets them stop there.
 _MAX_SIZE = 500 * 1024
@@ -38,80 +44,206 @@ _MAX_DOWNLOAD = 20 * _MAX_SIZE
 # Scrapy's robots middleware asks for robots.txt with this priority.
 _PRIORITY = 1000
 
-_SPEED_LINE = re.compile(r"^\s*(?:crawl-delay|request-rate)\s*:[^#\n]*", re.I | re.M)
+# A host that cannot even serve its robots.txt is asked a few times, ever more slowly;
+# its pages are not held back for hours.
+MAX_RESCHEDULES = 3
+SERVER_ERRORS = frozenset(range(500, 600))
+
+# Marks the requests of this package, which asks again by itself.
+OWN_FETCH = "_politeness_robots"
 
 
-def is_robots_txt(request: Request) -> bool:
-    return request.url.endswith("/robots.txt") and (
-        request.meta.get("dont_obey_robotstxt", False) is True
-    )
+class Delay(NamedTuple):
+    """So many seconds between requests; ``since`` is when robots.txt arrived."""
+
+    seconds: float
+    since: float
+
+
+class _Asked(NamedTuple):
+    """A robots.txt that is on its way, through the host's own scope."""
+
+    scope: Scope | None
+    waiting: list[Deferred[bool]]
+
+
+def robots_site(request: Request) -> str | None:
+    """Return whose robots.txt this request fetches, perhaps after a redirect."""
+    if (
+        request.callback is not NO_CALLBACK
+        or request.meta.get("dont_obey_robotstxt") is not True
+    ):
+        return None
+    urls = request.meta.get("redirect_urls") or [request.url]
+    site, _, name = urls[0].rpartition("/")
+    return site if name == "robots.txt" and site.count("/") == 2 else None
 
 
 class Robots:
-    """``obey`` is called with a request to the host and the seconds to keep."""
+    """``scope_of`` returns what limits a request, ``released`` is called with a scope
+    when it no longer waits for robots.txt, ``watch`` when this begins to wait."""
 
     def __init__(
         self,
         policy: Policy,
         engine: Engine,
-        obey: Callable[[Request, float], None],
         spider: Spider | None,
+        *,
+        scope_of: Callable[[Request], Scope | None],
+        released: Callable[[Scope], None],
+        watch: Callable[[], None],
     ) -> None:
         self._policy = policy
         self._engine = engine
-        self._obey = obey
         self._log = logging.LoggerAdapter(logger, {"spider": spider})
-        # Per site: who waits for its robots.txt; None once it has been asked for.
-        self._sites: dict[str, list[Deferred[None]] | None] = {}
+        self._scope_of = scope_of
+        self._released = released
+        self._watch = watch
+        # A site is in neither, then in one, then in the other.
+        self._asked: dict[str, _Asked] = {}
+        self._delays: dict[str, Delay | None] = {}
+        # Of those asked for, what Scrapy's own robots middleware asks for.
+        self._foreign: dict[str, Request] = {}
+        self._holding: Counter[Scope | None] = Counter()
+        self._sleepers: set[Deferred[None]] = set()
 
-    def note_request(self, request: Request) -> None:
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._sleepers or self._foreign)
+
+    def delay_for(self, request: Request) -> Delay | None:
+        return self._delays.get(_site(request))
+
+    def holds(self, scope: Scope) -> bool:
+        """Tell whether the pages of this scope should stay in the scheduler."""
+        return self._holding[scope] > 0
+
+    def note_request(self, request: Request, site: str) -> None:
         """Somebody asks for robots.txt: nobody else needs to."""
-        self._sites.setdefault(_site(request), None)
+        if site in self._delays:
+            return
+        if site not in self._asked:
+            self._add(site, self._scope_of(request))
+            self._foreign[site] = request
+            self._watch()
+        elif site in self._foreign:
+            self._foreign[site] = request  # redirected, or tried again
 
-    async def ensure(self, request: Request) -> None:
-        """Return when the rules of the request's host are known, or cannot be."""
+    def sweep(self) -> None:
+        """Nobody says so when a robots.txt that others asked for did not come."""
+        for site, request in list(self._foreign.items()):
+            if not self._engine.is_under_way(request):
+                self._over(site)
+
+    async def ensure(self, request: Request, scope: Scope, *, scheduled: bool) -> bool:
+        """Return True when the rules of the request's host are known, or cannot be.
+
+        Return False when that takes long and the request, which is ``scheduled``,
+        should wait in the scheduler.
+        """
         site = _site(request)
-        if site not in self._sites:
-            await self._fetch_for_all(site)
-        elif (waiting := self._sites[site]) is not None:
-            turn: Deferred[None] = Deferred()
-            waiting.append(turn)
-            await maybe_deferred_to_future(turn)
-
-    async def _fetch_for_all(self, site: str) -> None:
-        waiting: list[Deferred[None]] = []
-        self._sites[site] = waiting
+        if site in self._delays:
+            return True
+        if scheduled and self._engine.is_closing:
+            return False
+        if site not in self._asked:
+            self._begin(site)
+        asked = self._asked.get(site)
+        if asked is None:
+            return True
+        turn: Deferred[bool] = Deferred()
+        asked.waiting.append(turn)
+        # A slot that the user chose stands for other hosts too: it cannot be held.
+        if not scheduled or asked.scope is not scope:
+            return await maybe_deferred_to_future(turn)
+        timer = call_later(SHORT_WAIT, _answer, turn, False)
         try:
-            await self._fetch(site)
+            return await maybe_deferred_to_future(turn)
         finally:
-            self._sites[site] = None
-            for turn in waiting:
-                turn.callback(None)
+            timer.cancel()
 
-    async def _fetch(self, site: str) -> None:
+    def wake(self) -> None:
+        """The spider closes: nobody waits to ask again."""
+        for sleeper in list(self._sleepers):
+            _answer(sleeper, None)
+
+    def response_received(self, response: Response, request: Request) -> None:
+        site = robots_site(request)
+        if site is None:
+            return
+        if response.status < 400:
+            text = response.body[:_MAX_SIZE].decode("utf-8", errors="replace")
+            seconds = self._delay(text, self._user_agent(request), site)
+            self._delays[site] = Delay(seconds, time.monotonic()) if seconds else None
+        if OWN_FETCH not in request.meta:
+            self._over(site)
+
+    def _begin(self, site: str) -> None:
         request = Request(
             f"{site}/robots.txt",
             callback=NO_CALLBACK,
             priority=_PRIORITY,
-            meta={"dont_obey_robotstxt": True, "download_maxsize": _MAX_DOWNLOAD},
+            meta={
+                "dont_obey_robotstxt": True,
+                "download_maxsize": _MAX_DOWNLOAD,
+                OWN_FETCH: True,
+            },
         )
+        scope = self._scope_of(request)
+        self._add(site, scope)
+        deferred_from_coro(self._fetch(site, request, scope))
+
+    def _add(self, site: str, scope: Scope | None) -> None:
+        self._asked[site] = _Asked(scope, [])
+        self._holding[scope] += 1
+
+    def _over(self, site: str) -> None:
+        self._delays.setdefault(site, None)
+        self._foreign.pop(site, None)
+        asked = self._asked.pop(site, None)
+        if asked is None:
+            return
+        self._holding[asked.scope] -= 1
+        for turn in asked.waiting:
+            _answer(turn, True)
+        if asked.scope is not None:
+            self._released(asked.scope)
+
+    async def _fetch(self, site: str, request: Request, scope: Scope | None) -> None:
         try:
-            await self._engine.download(request)
+            for _ in range(1 + min(MAX_RESCHEDULES, self._policy.max_reschedules)):
+                await self._until_ready(scope)
+                if self._engine.is_closing:
+                    return
+                response = await self._engine.download(request.copy())
+                if response.status not in self._policy.http_codes | SERVER_ERRORS:
+                    return
+            self._log.warning(
+                "robots.txt of %(site)s was refused (%(status)d) for the last time, "
+                "crawling without its rules",
+                {"site": site, "status": response.status},
+            )
         except Exception as error:  # whatever a download may raise
             self._log.info(
                 "No robots.txt from %(site)s: %(error)s: %(text)s",
                 {"site": site, "error": type(error).__name__, "text": error},
             )
+        finally:
+            self._over(site)
 
-    def response_received(self, response: Response, request: Request) -> None:
-        if not is_robots_txt(request) or response.status >= 400:
-            return
-        urls = request.meta.get("redirect_urls") or [request.url]
-        origin = request.replace(url=urls[0], meta={})
-        text = response.body[:_MAX_SIZE].decode("utf-8", errors="replace")
-        delay = self._delay(text, self._user_agent(request), _site(origin))
-        if delay is not None:
-            self._obey(origin, delay)
+    async def _until_ready(self, scope: Scope | None) -> None:
+        """Sit out a long pause here, where it takes no place in the downloader."""
+        while scope is not None and not self._engine.is_closing:
+            wait = scope.ready_at - time.monotonic()
+            if wait <= SHORT_WAIT:
+                return
+            sleeper: Deferred[None] = Deferred()
+            timer = call_later(wait, _answer, sleeper, None)
+            self._sleepers.add(sleeper)
+            self._watch()
+            await maybe_deferred_to_future(sleeper)
+            self._sleepers.discard(sleeper)
+            timer.cancel()
 
     def _user_agent(self, request: Request) -> str:
         if self._policy.robots_user_agent:
@@ -119,8 +251,14 @@ class Robots:
         return to_unicode(request.headers.get("User-Agent") or self._policy.user_agent)
 
     def _delay(self, text: str, agent: str, site: str) -> float | None:
-        self._warn_of_nonsense(text, site)
-        asked = _asked_delay(text, agent)
+        nonsense = first_nonsense(text)
+        if nonsense is not None:
+            self._log.warning(
+                "robots.txt of %(site)s says %(line)r, which makes no sense and "
+                "is ignored",
+                {"site": site, "line": nonsense[:100]},
+            )
+        asked = asked_delay(text, agent)
         longest = self._policy.robots_max_delay
         if asked is not None and asked > longest:
             self._log.warning(
@@ -131,29 +269,12 @@ class Robots:
             return longest
         return asked
 
-    def _warn_of_nonsense(self, text: str, site: str) -> None:
-        for match in _SPEED_LINE.finditer(text):
-            line = match.group().strip()
-            if _asked_delay(f"User-agent: *\n{line}", "*") is None:
-                self._log.warning(
-                    "robots.txt of %(site)s says %(line)r, which makes no sense and "
-                    "is ignored",
-                    {"site": site, "line": line[:100]},
-                )
-                return  # one warning per site is enough
-
-
-def _asked_delay(text: str, agent: str) -> float | None:
-    """Return the longer of Crawl-delay and Request-rate, as seconds per request."""
-    rules = Protego.parse(text)
-    rate = rules.request_rate(agent)
-    delays = [rules.crawl_delay(agent)]
-    if rate is not None and rate.requests > 0:
-        delays.append(rate.seconds / rate.requests)
-    # Older releases of Protego let nan, inf and negative numbers through.
-    return max((d for d in delays if d is not None and 0 <= d < math.inf), default=None)
-
 
 def _site(request: Request) -> str:
     url = urlparse_cached(request)
     return f"{url.scheme}://{url.netloc}"
+
+
+def _answer(turn: Deferred[_T], value: _T) -> None:
+    if not turn.called:
+        turn.callback(value)

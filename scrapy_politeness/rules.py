@@ -6,7 +6,9 @@ message, worded to stand behind "NAME=VALUE: ".
 
 from __future__ import annotations
 
+import ipaddress
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +17,10 @@ from scrapy.settings import BaseSettings
 from scrapy_politeness.core.pace import Limit
 
 Rule = Callable[[Any], Any]
+
+_HOST = re.compile(r"(\*\.)?[^\s*/:?#@\[\]]+")
+# An IPv6 address ends in digits too, but has more colons.
+_ENDS_IN_PORT = re.compile(r"(\[.*\]|[^:]*):[0-9]+")
 
 
 def positive(value: Any) -> float:
@@ -55,11 +61,26 @@ def http_codes(value: Any) -> frozenset[int]:
 
 
 def host_names(value: Any) -> frozenset[str]:
-    rule = "must be a list of host names"
+    rule = (
+        'must be a list of host names, or "*.domain" for all hosts below a domain, '
+        "without scheme, port and path"
+    )
     items = _items(value, rule)
-    if not all(isinstance(item, str) for item in items):
+    if not all(isinstance(item, str) and _is_host(item.strip()) for item in items):
         raise ValueError(rule)
     return frozenset(item.strip().lower() for item in items)
+
+
+def slot_name(value: str) -> str:
+    """A user's own slot may have any name, unless it looks like a host that it can
+    never match."""
+    name = value.removeprefix("*.")
+    if "/" in name or "*" in name or _ENDS_IN_PORT.fullmatch(name):
+        raise ValueError(
+            f'{value!r} must be a host name, "*.domain" or the name of a slot, without '
+            "scheme, port and path"
+        )
+    return value
 
 
 def limit(value: Any) -> Limit:
@@ -108,6 +129,18 @@ def _number(value: Any, accept: Callable[[float], bool], rule: str) -> float:
     if not (math.isfinite(number) and accept(number)):
         raise ValueError(rule)
     return number
+
+
+def _is_host(name: str) -> bool:
+    return bool(_HOST.fullmatch(name)) or _is_ipv6_address(name)
+
+
+def _is_ipv6_address(name: str) -> bool:
+    try:
+        ipaddress.IPv6Address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _items(value: Any, rule: str) -> list[Any]:

@@ -101,6 +101,7 @@ class Site:
         retry_after: Callable[[float], str] | str | None = None,
         quota_headers: Callable[[Quota], Mapping[str, str]] | None = None,
         latency: float = 0.0,
+        workers: int = 1000,
         answer: Callable[[str, int], Answer | None] | None = None,
     ) -> None:
         self.pages = pages
@@ -111,6 +112,8 @@ class Site:
         self.retry_after = retry_after
         self.quota_headers = quota_headers
         self.latency = latency
+        # Who finds no free worker waits in line.
+        self.workers = threading.Semaphore(workers)
         self.answer = answer
         self._limit = Limit(limit, window) if limit else None
         self._changed = threading.Condition()
@@ -284,7 +287,8 @@ class _Conversation(BaseHTTPRequestHandler):
         host = urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""
         try:
             answer = site.arrived(self._at, path, host, dict(self.headers))
-            time.sleep(site.latency + answer.delay)
+            with site.workers:
+                time.sleep(site.latency + answer.delay)
         finally:
             # Before the answer goes out: whoever has it may ask again at once.
             site.leaves()

@@ -59,3 +59,32 @@ class Walk(Pages):
         yield from response.follow_all(
             css="a", callback=self.parse, errback=self.failed
         )
+
+
+class WithFiles(Pages):
+    """One page, all others are files of it."""
+
+    name = "with_files"
+
+    async def start(self) -> AsyncIterator[Request]:
+        yield Request(self.urls[0])
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        yield {"file_urls": self.urls[1:]}
+
+
+class MetaCopier(Spider):
+    """Hands ``response.meta`` on, as many spiders do."""
+
+    name = "meta_copier"
+    urls: list[str]
+    requests: Any = None
+
+    async def start(self) -> AsyncIterator[Request]:
+        yield Request(self.urls[0])
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        yield {"status": response.status}
+        left = self.urls[self.urls.index(response.url) + 1 :]
+        if left:
+            yield Request(left[0], meta=response.meta, callback=self.parse)

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.crawl import REACTORS, Reactor, crawl, start_crawl
+from tests.crawl import REACTORS, Crawl, Reactor, crawl, start_crawl
+from tests.settings import fixed
 from tests.site import Answer
+from tests.spiders import WithFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,3 +94,57 @@ def test_the_spider_stays_open_while_anything_is_held(
     result = crawl(urls=server.page_urls(), settings=settings)
     assert len(result.items) == 1
     assert result.stats["finish_reason"] == "finished"
+
+
+def test_what_the_gate_hands_back_is_found_by_a_later_run(
+    site: Callable[..., Site], tmp_path: Path
+) -> None:
+    """Scrapy's own queue hands out everything at once: it all waits at the gate."""
+    server = site(10)
+    job: dict[str, Any] = {
+        "urls": server.page_urls(),
+        "settings": {
+            **fixed(4),
+            "JOBDIR": str(tmp_path / "job"),
+            "SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.ScrapyPriorityQueue",
+        },
+    }
+    with start_crawl(**job) as running:
+        server.wait_for_arrivals(3)
+        running.interrupt()
+        first = running.wait(timeout=5)
+    assert first.stats["politeness/handed_back"] >= 4
+    second = crawl(**job)
+    assert second.stats["finish_reason"] == "finished"
+    assert [item["status"] for item in first.items + second.items] == [200] * 10
+    assert len(server.pages_served()) == len(server.arrivals) == 10
+
+
+def close_with_files(server: Site, folder: Path) -> Crawl:
+    settings = fixed(
+        4,
+        ITEM_PIPELINES={"scrapy.pipelines.files.FilesPipeline": 1},
+        FILES_STORE=str(folder),
+        CLOSESPIDER_PAGECOUNT=1,
+    )
+    return crawl(WithFiles, urls=server.page_urls(), settings=settings)
+
+
+def test_files_are_still_fetched_while_the_spider_closes(
+    site: Callable[..., Site], tmp_path: Path
+) -> None:
+    result = close_with_files(site(6), tmp_path)
+    [item] = result.items
+    assert len(item["files"]) == 5
+    assert "politeness/dropped_on_closing" not in result.stats
+
+
+def test_files_of_a_host_in_a_long_pause_are_dropped_with_one_warning(
+    site: Callable[..., Site], tmp_path: Path
+) -> None:
+    result = close_with_files(site(6, answer=refuse_for_an_hour), tmp_path)
+    [item] = result.items
+    assert len(item["files"]) == 2
+    assert result.stats["politeness/dropped_on_closing"] == 3
+    assert result.log.count("is dropped, because its host is not ready") == 1
+    assert result.seconds < 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import Counter
 from contextlib import suppress
@@ -11,6 +12,7 @@ import pytest
 from scrapy import Request
 
 from tests.crawl import REACTORS, Crawl, Reactor, crawl, start_crawl
+from tests.settings import NO_ROBOTS, fixed
 from tests.site import Answer
 from tests.spiders import Walk
 
@@ -19,8 +21,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.site import Site
-
-NO_ROBOTS = {"POLITENESS_ROBOTS": False}
 
 
 def fixed_rates(rates: dict[str, float]) -> dict[str, Any]:
@@ -67,6 +67,69 @@ def test_held_requests_wait_in_the_scheduler_and_on_disk(
     assert result.stats["scheduler/dequeued/disk"] <= len(server.arrivals) + 1
 
 
+def come_back_later(path: str) -> Callable[[str, int], Answer | None]:
+    """Refuse ``path`` for three seconds, once for each of two hosts."""
+
+    def judge(asked: str, nth: int) -> Answer | None:
+        refused = asked == path and nth <= 2
+        return Answer(429, {"Retry-After": "3"}, delay=0.3) if refused else None
+
+    return judge
+
+
+BAD, GOOD = ["127.0.1.1", "127.0.1.2"], "127.0.2.1"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"answer": come_back_later("/robots.txt")},
+        {"robots": Answer(delay=3.0)},
+    ],
+    ids=["refused", "slow"],
+)
+def test_hosts_whose_robots_txt_takes_long_take_no_places(
+    site: Callable[..., Site], options: dict[str, Any]
+) -> None:
+    bad = site(2, hosts=BAD, **options)
+    good = site(20, hosts=[GOOD])
+    urls = [url for host in BAD for url in bad.page_urls(host)]
+    settings = fixed(20, POLITENESS_ROBOTS=True, CONCURRENT_REQUESTS=4)
+    result = crawl(urls=urls + good.page_urls(GOOD), settings=settings)
+    assert len(result.items) == 24
+    assert good.arrivals[-1].at - bad.arrivals[0].at < 2.8
+    # Once, and then no more of that host until its robots.txt was there.
+    assert result.stats["politeness/handed_back"] == 2
+    assert min(silences(bad)) > 2.9
+
+
+class Dawdle:
+    """Keeps the second page of a bad host back until the first was refused."""
+
+    async def process_request(self, request: Request) -> None:
+        if request.url.startswith("http://127.0.1.") and request.url.endswith("/1"):
+            await asyncio.sleep(0.6)
+
+
+def test_what_was_on_its_way_when_the_host_refused_goes_back_to_the_scheduler(
+    site: Callable[..., Site],
+) -> None:
+    bad = site(2, hosts=BAD, answer=come_back_later("/page/0"))
+    urls = [url for host in BAD for url in bad.page_urls(host)]
+    settings = fixed(20, DOWNLOADER_MIDDLEWARES={Dawdle: 500})
+    result = crawl(urls=urls, settings=settings)
+    assert sorted(item["status"] for item in result.items) == [200] * 4
+    assert set(bad.pages_served().values()) == {2}
+    assert min(silences(bad)) > 2.9
+    assert result.stats["politeness/handed_back"] == 2
+    assert "politeness/waits" not in result.stats
+
+
+def silences(server: Site) -> list[float]:
+    """The longest time without a request, for each of the bad hosts."""
+    return [max(server.gaps(host)) for host in BAD]
+
+
 def test_while_everything_is_held_the_process_sleeps(site: Callable[..., Site]) -> None:
     def refuse(path: str, nth: int) -> Answer | None:
         return Answer(429, {"Retry-After": "12"}) if nth <= 20 else None
@@ -90,12 +153,7 @@ def test_a_slot_that_is_released_early_wakes_the_crawl(
     """One request at a time: the next goes when the first is done, not at the
     engine's next heartbeat."""
     server = site(10, latency=0.1)
-    settings = {
-        **NO_ROBOTS,
-        "POLITENESS_START_RATE": 1000,
-        "POLITENESS_MAX_RATE": 1000,
-        "CONCURRENT_REQUESTS_PER_DOMAIN": 1,
-    }
+    settings = fixed(1000, CONCURRENT_REQUESTS_PER_DOMAIN=1)
     result = crawl(urls=server.page_urls(), settings=settings)
     assert len(result.items) == 10
     assert result.seconds < 3
@@ -126,10 +184,8 @@ def job(server: Site, folder: Path) -> dict[str, Any]:
         "spider": WalkAll,
         "urls": [server.page_urls(host)[0] for host in HOSTS],
         "settings": {
-            **NO_ROBOTS,
+            **fixed(20),
             "JOBDIR": str(folder / "job"),
-            "POLITENESS_START_RATE": 20,
-            "POLITENESS_MAX_RATE": 20,
             "POLITENESS_MIN_RATE": 5,
             "POLITENESS_BACKOFF_MAX": 5,
             "LOG_LEVEL": "INFO",

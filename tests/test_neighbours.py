@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from scrapy import Request, Spider
+from scrapy import Request
 
 from tests.crawl import crawl
 from tests.site import Answer
-from tests.spiders import Pages
+from tests.spiders import MetaCopier, Pages
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -123,36 +124,28 @@ def test_http_cache_never_stores_a_refusal_and_costs_no_waiting(
     assert second.seconds < 3
 
 
-def test_a_redirect_to_another_host_is_limited_by_that_host(
-    site: Callable[..., Site],
-) -> None:
-    target = site(5, hosts=["127.0.0.2"])
-    location = target.url_for("127.0.0.2")
-    source = site(
-        5, answer=lambda path, nth: Answer(302, {"Location": location + path})
-    )
-    limits = {"127.0.0.2": {"limit": "2/s"}}
-    settings = {**BRISK, "POLITENESS_LIMITS": limits}
-    result = crawl(urls=source.page_urls(), settings=settings)
-    assert len(result.items) == 5
-    assert min(target.gaps()) > 0.47
+def test_two_keys_on_one_host_have_a_budget_each(site: Callable[..., Site]) -> None:
+    def refuse_first_key(path: str, nth: int) -> Answer | None:
+        refused = path == "/page/0?key=a" and nth == 1
+        return Answer(429, {"Retry-After": "2"}) if refused else None
 
-
-class MetaCopier(Spider):
-    """Hands ``response.meta`` on, as many spiders do."""
-
-    name = "meta_copier"
-    urls: list[str]
-    requests: Any = None
-
-    async def start(self) -> AsyncIterator[Request]:
-        yield Request(self.urls[0])
-
-    def parse(self, response: Response) -> Iterator[Any]:
-        yield {"status": response.status}
-        left = self.urls[self.urls.index(response.url) + 1 :]
-        if left:
-            yield Request(left[0], meta=response.meta, callback=self.parse)
+    server = site(8, answer=refuse_first_key)
+    requests = [
+        {"url": f"{url}?key={key}", "meta": {"politeness_slot": f"key {key}"}}
+        for url in server.page_urls()
+        for key in "ab"
+    ]
+    settings = {**BRISK, "POLITENESS_START_RATE": 10, "POLITENESS_MAX_RATE": 10}
+    result = crawl(requests=requests, settings=settings)
+    assert len(result.items) == 16
+    times = {
+        key: [a.at for a in server.arrivals if a.path.endswith(f"key={key}")]
+        for key in "ab"
+    }
+    # While one key waits, the other goes on at its own rate.
+    assert times["a"][1] - times["a"][0] > 1.9
+    assert times["b"][-1] - times["b"][0] < 1.5
+    assert min(later - at for at, later in pairwise(times["b"])) > 0.07
 
 
 def test_copied_response_meta_does_no_harm(site: Callable[..., Site]) -> None:

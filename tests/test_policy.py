@@ -42,11 +42,24 @@ WRONG = [
     ("POLITENESS_HTTP_CODES", 429, "HTTP status codes"),
     ("POLITENESS_ROBOTS", "perhaps", "True or False"),
     ("POLITENESS_EXEMPT", [1], "host names"),
+    ("POLITENESS_EXEMPT", ["http://x.org"], "without scheme, port and path"),
+    ("POLITENESS_EXEMPT", ["x.org/a"], "without scheme, port and path"),
+    ("POLITENESS_EXEMPT", ["x.org:8080"], "without scheme, port and path"),
+    ("POLITENESS_EXEMPT", ["[::1]"], "host names"),
+    ("POLITENESS_EXEMPT", ["api.*.org"], '"*.domain"'),
+    ("POLITENESS_EXEMPT", ["a.org b.org"], "host names"),
     ("POLITENESS_LIMITS", ["example.org"], "a dict with an entry per slot"),
     ("POLITENESS_LIMITS", {"example.org": 5}, "the entry of 'example.org' must be"),
     ("POLITENESS_LIMITS", {"example.org": {"rate": 5}}, "unknown key 'rate'"),
     ("POLITENESS_LIMITS", {"example.org": {"limit": "5 a day"}}, 'such as "5/2s"'),
+    ("POLITENESS_LIMITS", {"h": {"limit": "9" * 400 + "/s"}}, 'such as "5/2s"'),
     ("POLITENESS_LIMITS", {"example.org": {"max_rate": -1}}, "0 or greater"),
+    ("POLITENESS_LIMITS", {"http://h": {}}, "'http://h' must be a host name"),
+    ("POLITENESS_LIMITS", {"h/a": {}}, "without scheme, port and path"),
+    ("POLITENESS_LIMITS", {"h:8080": {}}, "without scheme, port and path"),
+    ("POLITENESS_LIMITS", {"[::1]:80": {}}, "without scheme, port and path"),
+    ("POLITENESS_LIMITS", {"*.org:80": {}}, "without scheme, port and path"),
+    ("POLITENESS_LIMITS", {"api.*.org": {}}, '"*.domain"'),
     ("POLITENESS_STRAT_RATE", 5, "did you mean POLITENESS_START_RATE?"),
     ("AUTOTHROTTLE_ENABLED", True, "remove this setting"),
     ("DOWNLOAD_DELAY", -1, "0 or greater"),
@@ -147,6 +160,43 @@ def test_the_most_specific_limit_wins(key: str, rate: float) -> None:
         "*.deep.example.org": {"max_rate": 3},
     }
     assert slot(key, POLITENESS_LIMITS=limits).bounds.max_rate == rate
+
+
+@pytest.mark.parametrize("key", ["my slot", "shop: search", "fe80::1", "fe80::1:8080"])
+def test_limits_of_addresses_and_of_slots_with_any_name(key: str) -> None:
+    assert slot(key, POLITENESS_LIMITS={key: {"max_rate": 2}}).bounds.max_rate == 2
+
+
+@pytest.mark.parametrize(
+    ("host", "exempt"),
+    [
+        ("x.org", True),
+        ("X.org", True),
+        ("www.x.org", False),
+        ("y.org", False),
+        ("www.y.org", True),
+        ("a.b.y.org", True),
+        ("notmy.org", False),
+        ("::1", True),
+        ("::2", False),
+        ("", False),
+    ],
+)
+def test_exempt_hosts_and_domains(host: str, exempt: bool) -> None:
+    read = policy(POLITENESS_EXEMPT=["x.org", "*.Y.org", "::1"])
+    assert read.is_exempt(host) == exempt
+    assert (read.for_slot(host) is None) == exempt
+
+
+def test_a_delay_of_0_does_not_switch_off_a_limit() -> None:
+    settings: dict[str, Any] = {
+        "DOWNLOAD_DELAY": 3,
+        "DOWNLOAD_SLOTS": {"www.example.org": {"delay": 0, "concurrency": 2}},
+    }
+    own = slot(POLITENESS_LIMITS={"*.example.org": {"limit": "1/s"}}, **settings)
+    assert (own.spacing, own.concurrency) == (1.0, 2)
+    own = slot(POLITENESS_LIMITS={"www.example.org": {"max_rate": 2}}, **settings)
+    assert (own.spacing, own.bounds.max_rate) == (0, 2)
 
 
 def test_a_named_limit_may_exceed_the_general_maximum() -> None:

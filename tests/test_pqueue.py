@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import pickle
+import sqlite3
 from collections import Counter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock
 
 import pytest
+from queuelib.queue import (
+    FifoDiskQueue,
+    FifoSQLiteQueue,
+    LifoDiskQueue,
+    LifoSQLiteQueue,
+)
 from scrapy import Request, Spider
 from scrapy.core.scheduler import Scheduler
 from scrapy.pqueues import DownloaderAwarePriorityQueue
@@ -21,13 +29,18 @@ from scrapy.utils.misc import build_from_crawler
 from scrapy.utils.test import get_crawler
 
 from scrapy_politeness import PolitenessExtension, PolitePriorityQueue
+from tests.crawl import crawl, start_crawl
+from tests.spiders import Pages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
     from typing import TypeAlias
 
     from scrapy.crawler import Crawler
+    from scrapy.http import Response
+
+    from tests.site import Site
 
     Make: TypeAlias = Callable[..., PolitePriorityQueue]
 
@@ -39,6 +52,13 @@ class Quiet(Spider):
 
     def parse(self, response: Any) -> None:
         pass
+
+
+class Everything(set[Request]):
+    """The downloader still has all that was handed out."""
+
+    def __contains__(self, request: object) -> bool:
+        return True
 
 
 @pytest.fixture
@@ -63,6 +83,7 @@ def crawler() -> Iterator[Callable[..., Crawler]]:
         crawler.engine._slot = SimpleNamespace(  # type: ignore[assignment]
             inprogress=set(), closing=None, nextcall=Mock()
         )
+        crawler.engine.downloader.active = Everything()
         made.append(crawler)
         return crawler
 
@@ -209,9 +230,6 @@ def test_concurrency_per_domain_bounds_what_is_handed_out(make_queue: Make) -> N
         queue.push(page(f"h/{number}"))
     handed_out = [queue.pop() for _ in range(5)]
     assert [request is None for request in handed_out] == [False] * 3 + [True] * 2
-    # A request that vanishes on its way gives its place back.
-    handed_out.clear()
-    assert sum(1 for _ in range(5) if queue.pop() is not None) >= 3
 
 
 def test_exempt_requests_and_hosts_are_never_held(make_queue: Make) -> None:
@@ -230,6 +248,18 @@ def test_malformed_urls_share_one_slot(make_queue: Make) -> None:
     assert len(queue) == 2
 
 
+@pytest.mark.parametrize("slot", [7, ("a", 1), b"a"])
+def test_a_slot_that_is_no_string_is_refused_with_a_clear_error(
+    make_queue: Make, slot: Any
+) -> None:
+    queue = make_queue()
+    with pytest.raises(TypeError, match=r"download_slot=.* must be a string"):
+        queue.push(page("h/1", meta={"download_slot": slot}))
+    assert len(queue) == 0
+    queue.push(page("h/2"))
+    assert urls(queue) == ["h/2"]
+
+
 def test_many_requests_come_out_once_each(make_queue: Make) -> None:
     queue = make_queue()
     pushed = [f"h{number % 17}/{number}" for number in range(500)]
@@ -238,10 +268,15 @@ def test_many_requests_come_out_once_each(make_queue: Make) -> None:
     assert Counter(urls(queue)) == Counter(pushed)
 
 
-def disk_queue(crawler: Crawler, folder: Path, state: Any = ()) -> PolitePriorityQueue:
+def disk_queue(
+    crawler: Crawler,
+    folder: Path,
+    state: Any = (),
+    queue_cls: Any = PickleLifoDiskQueue,
+) -> PolitePriorityQueue:
     return PolitePriorityQueue.from_crawler(
         crawler,
-        PickleLifoDiskQueue,
+        queue_cls,
         str(folder),
         state,
         start_queue_cls=PickleFifoDiskQueue,
@@ -353,3 +388,182 @@ def test_memory_and_disk_queue_share_the_slots(
     assert scheduler.next_request() is None
     assert scheduler.has_pending_requests()
     scheduler.close("finished")
+
+
+def damage(folder: Path, body: bytes, where: str = "1") -> None:
+    with sqlite3.connect(folder / "requests.sqlite") as db:
+        db.execute(f"UPDATE requests SET body = ? WHERE {where}", (body,))
+    db.close()
+
+
+@pytest.mark.parametrize("look_first", [False, True])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\x00",
+        pickle.dumps({"url": "http://h/"})[:-5],
+        pickle.dumps(None),
+        pickle.dumps({"method": "GET"}),
+        pickle.dumps({"url": "no address"}),
+        pickle.dumps({"url": "http://h/", "callback": "renamed"}),
+        pickle.dumps({"url": "http://h/", "_class": "removed.Request"}),
+        b"cremoved\nThing\n.",
+    ],
+)
+def test_a_damaged_request_is_dropped_with_a_warning_and_the_rest_is_used(
+    crawler: Callable[..., Crawler],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    body: bytes,
+    look_first: bool,
+) -> None:
+    queue = disk_queue(crawler(), tmp_path)
+    for path in ("a/1", "h/1", "h/2", "h/3", "z/1"):
+        queue.push(page(path))
+    state = queue.close()
+    # The only one of its slot, and one in the middle.
+    damage(tmp_path, body, "id IN (1, 3)")
+    resumed = disk_queue(crawler(), tmp_path, state)
+    assert len(resumed) == 5
+    if look_first:
+        assert resumed.peek() is not None
+    assert sorted(urls(resumed)) == ["h/1", "h/3", "z/1"]
+    assert resumed.peek() is None
+    assert len(resumed) == 0
+    dropped = [r for r in caplog.records if "cannot be restored" in r.message]
+    assert [(record.levelname, record.message[0]) for record in dropped] == [
+        ("WARNING", "a"),
+        ("WARNING", "h"),
+    ]
+    assert resumed.close() == []
+    assert len(disk_queue(crawler(), tmp_path)) == 0
+
+
+def test_a_thousand_damaged_requests_do_not_hide_the_last(
+    crawler: Callable[..., Crawler], tmp_path: Path
+) -> None:
+    queue = disk_queue(crawler(), tmp_path)
+    for number in range(1001):
+        queue.push(page(f"h/{number}"))
+    state = queue.close()
+    damage(tmp_path, b"", "id > 1")
+    resumed = disk_queue(crawler(), tmp_path, state)
+    popped = [resumed.pop() for _ in range(20)]
+    assert [request.url for request in popped if request] == ["http://h/0"]
+    assert len(resumed) == 0
+
+
+class BeforeRename(Pages):
+    """Half of its pages go to a callback that the next version does not have."""
+
+    name = "renamed"
+
+    async def start(self) -> AsyncIterator[Request]:
+        for number, url in enumerate(self.urls):
+            yield Request(url, self.parse_old if number % 2 else self.parse)
+
+    def parse_old(self, response: Response) -> Iterator[Any]:
+        yield from self.parse(response)
+
+
+class AfterRename(Pages):
+    name = "renamed"
+
+    async def start(self) -> AsyncIterator[Request]:
+        return
+        yield
+
+
+def test_a_crawl_is_resumed_after_a_callback_was_renamed(
+    site: Callable[..., Site], tmp_path: Path
+) -> None:
+    server = site(12)
+    job: dict[str, Any] = {
+        "urls": server.page_urls(),
+        "settings": {
+            "JOBDIR": str(tmp_path),
+            "POLITENESS_START_RATE": 5,
+            "POLITENESS_ROBOTS": False,
+        },
+    }
+    with start_crawl(BeforeRename, **job) as running:
+        server.wait_for_arrivals(3)
+        running.interrupt()
+        first = running.wait(timeout=10)
+    second = crawl(AfterRename, **job, timeout=20)
+    assert second.stats["finish_reason"] == "finished"
+    assert "Traceback" not in second.log
+    fetched = {item["url"] for item in first.items + second.items}
+    assert fetched.issuperset(server.page_urls()[::2])
+    lost = len(server.page_urls()) - len(fetched)
+    assert lost > 0
+    assert second.log.count("'parse_old' not found") == lost
+
+
+def test_hosts_that_are_no_longer_exempt_are_held_after_a_resume(
+    crawler: Callable[..., Crawler], tmp_path: Path
+) -> None:
+    queue = disk_queue(crawler(POLITENESS_EXEMPT=["h"]), tmp_path)
+    for number in range(3):
+        queue.push(page(f"h/{number}"))
+    state = queue.close()
+    settings = {"POLITENESS_EXEMPT": [], "POLITENESS_START_RATE": 0.5}
+    resumed = disk_queue(crawler(**settings), tmp_path, state)
+    assert len(urls(resumed)) == 1
+    assert len(resumed) == 2
+    state = resumed.close()
+    free = disk_queue(crawler(POLITENESS_EXEMPT=["h"]), tmp_path, state)
+    assert len(urls(free)) == 2
+
+
+@pytest.mark.parametrize(
+    ("queue_cls", "first"),
+    [
+        (FifoDiskQueue, "h/1"),
+        (LifoDiskQueue, "h/2"),
+        (FifoSQLiteQueue, "h/1"),
+        (LifoSQLiteQueue, "h/2"),
+    ],
+)
+def test_the_order_of_scrapys_disk_queues_is_taken_over(
+    crawler: Callable[..., Crawler],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    queue_cls: Any,
+    first: str,
+) -> None:
+    queue = disk_queue(crawler(), tmp_path, queue_cls=queue_cls)
+    queue.push(page("h/1"))
+    queue.push(page("h/2"))
+    assert urls(queue)[0] == first
+    assert "is not used" not in caplog.text
+
+
+def test_a_disk_queue_of_another_kind_is_not_used_and_that_is_said(
+    crawler: Callable[..., Crawler],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Own:
+        pass
+
+    queue = disk_queue(crawler(), tmp_path, queue_cls=Own)
+    queue.push(page("h/1"))
+    queue.push(page("h/2"))
+    assert urls(queue) == ["h/2", "h/1"]
+    [warning] = [r.message for r in caplog.records if "is not used" in r.message]
+    assert "test_pqueue" in warning
+    assert "Own is not used" in warning
+    assert "last in, first out" in warning
+
+
+def test_the_file_of_a_crawl_that_is_over_is_small(
+    crawler: Callable[..., Crawler], tmp_path: Path
+) -> None:
+    queue = disk_queue(crawler(), tmp_path)
+    for number in range(3000):
+        queue.push(page(f"h{number % 50}/{number}", meta={"text": "x" * 300}))
+    assert len(urls(queue)) == 3000
+    queue.close()
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 100_000

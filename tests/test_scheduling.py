@@ -11,7 +11,7 @@ from scrapy.exceptions import DontCloseSpider
 from scrapy.utils.asyncio import call_later
 
 from tests.crawl import crawl, start_crawl
-from tests.spiders import Pages, Walk
+from tests.spiders import Pages, Walk, WithFiles
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -187,16 +187,6 @@ def test_files_pipeline_waits_its_turn_too(
     [item] = result.items
     assert len(item["files"]) == 11
     assert min(server.gaps()) > 0.17
-
-
-class WithFiles(Pages):
-    name = "with_files"
-
-    async def start(self) -> AsyncIterator[Request]:
-        yield Request(self.urls[0])
-
-    def parse(self, response: Response) -> Iterator[Any]:
-        yield {"file_urls": self.urls[1:]}
 
 
 def test_a_users_own_priority_queue_wins_and_is_told_what_it_costs(
