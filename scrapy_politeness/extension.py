@@ -72,7 +72,9 @@ class PolitenessExtension:
         self._scopes: dict[str, Scope | None] = {}
         self._queues: list[PolitePriorityQueue] = []
         self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
-        self._pauses = Pauses(self.policy.jobdir) if self.policy.jobdir else None
+        self._pauses = (
+            Pauses(self.policy.jobdir, crawler.spider) if self.policy.jobdir else None
+        )
         self._resume_pauses()
         crawler.signals.connect(self._spider_opened, signals.spider_opened)
         crawler.signals.connect(self._spider_closed, signals.spider_closed)
@@ -154,7 +156,7 @@ class PolitenessExtension:
                 self.journeys.claim(request, scope, now, by_queue=True)
 
     def _is_free(self, request: Request) -> bool:
-        return is_local(request) or host_of(request) in self.policy.exempt
+        return is_local(request) or self.policy.is_exempt(host_of(request))
 
     def _scope(self, key: str) -> Scope | None:
         if key not in self._scopes:
@@ -191,7 +193,7 @@ class PolitenessExtension:
             self.stats.inc_value(f"politeness/{outcome.verdict.name.lower()}")
         details = {
             "slot": scope.key,
-            "reason": outcome.reason,
+            "reason": outcome.reason or "its quota",
             "old": change.old_rate,
             "new": change.new_rate,
             "pause": change.pause,

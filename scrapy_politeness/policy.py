@@ -229,6 +229,7 @@ def _bounds(settings: BaseSettings) -> Bounds:
             raise_after=_read(settings, "POLITENESS_RAISE_AFTER", rules.at_least_one),
             backoff_base=base,
             backoff_max=longest,
+            longest_pause=_read(settings, "POLITENESS_RETRY_AFTER_MAX", rules.positive),
         )
     )
 

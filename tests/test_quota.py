@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_politeness.core.governor import Bounds
+from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.quota import Quota, read_quota
 from scrapy_politeness.core.scope import Scope
 from scrapy_politeness.simulator import (
@@ -89,6 +90,14 @@ DATE = "Sun, 06 Nov 1994 08:49:37 GMT"
 )
 def test_headers(headers: dict[str, str], quota: Quota | None) -> None:
     assert read_quota(headers.get, wall_now=NOW) == quota
+
+
+def test_nothing_is_sent_when_nothing_is_left_but_not_for_a_year() -> None:
+    scope = Scope("example.org", Bounds(), spacing=0.0, concurrency=1)
+    for reset, held in ((60.0, 60.0), (1e7, 3600.0)):
+        outcome = Outcome(Verdict.SERVED, quota=Quota(0, reset))
+        scope.settle(scope.take(0.0), outcome, 0.0, 0.0)
+        assert scope.paused_until == held
 
 
 STEPS = Steps((0.0, 4.0), (1200.0, 2.0), (2400.0, 6.0))

@@ -106,6 +106,7 @@ class Bounds:
     raise_after: int = 10
     backoff_base: float = 5.0
     backoff_max: float = 300.0
+    longest_pause: float = 3600.0
     adaptive: bool = True
 
 
@@ -196,7 +197,7 @@ class Governor:
             if not current:
                 return Advice(outcome.wait or 0.0)
             self._cut(permit, outcome.verdict, now)
-            pause = self._backoff.refused(_asked(outcome), chance)
+            pause = self._backoff.refused(self._asked(outcome), chance)
             least, most = _LONGEST_HOLDS
             self._longest_hold = max(least, min(_HOLD_PER_SILENCE * pause, most))
             return Advice(pause, cut=True)
@@ -254,7 +255,7 @@ class Governor:
         if rate is not None:
             self._ceiling.set(rate, math.inf)
             self._go(Phase.TOLD, rate, now)
-        return self._told.wait(quota)
+        return min(self._told.wait(quota), self._bounds.longest_pause)
 
     def _believe_on(self, now: float) -> None:
         self._silent_answers += 1
@@ -360,8 +361,8 @@ class Governor:
         if self._bounds.adaptive:
             self.rate = max(self._bounds.min_rate, min(rate, self._bounds.max_rate))
 
-
-def _asked(outcome: Outcome) -> float | None:
-    if outcome.wait is None and outcome.quota is not None:
-        return outcome.quota.reset if outcome.quota.remaining < 1 else None
-    return outcome.wait
+    def _asked(self, outcome: Outcome) -> float | None:
+        quota = outcome.quota
+        if outcome.wait is None and quota is not None and quota.remaining < 1:
+            return min(quota.reset, self._bounds.longest_pause)
+        return outcome.wait
