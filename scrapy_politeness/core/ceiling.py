@@ -105,7 +105,7 @@ class Ceiling:
         self, refused: float, goodput: Goodput | None, at: float, most: float
     ) -> None:
         """The first refusal: all that is known is the way there."""
-        if goodput is not None:
+        if goodput is not None and goodput.served >= _ENOUGH:
             most = min(most, max(goodput.proven(at, _BURST), most / 2))
         self.set(most, refused)
 

@@ -25,7 +25,7 @@ _UNUSUAL = 0.25
 
 # One more at a time is tried after so many successes, and twice as many after each
 # try that failed.
-_PATIENCE = 500
+_PATIENCE = 2000
 
 
 class Crowd:

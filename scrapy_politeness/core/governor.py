@@ -325,10 +325,10 @@ class Governor:
     def _refused_rate(self, permit: Permit) -> float:
         """Where something else than the pace had slowed the crawl down, it is the
         real rate that was too much."""
-        lately = self._ceiling.lately(permit.sent_at)
-        if permit.paced or not lately:
+        real = permit.rate or self._ceiling.lately(permit.sent_at)
+        if permit.paced or not real:
             return self.rate
-        return min(self.rate, max(lately, self._bounds.min_rate))
+        return min(self.rate, max(real, self._bounds.min_rate))
 
     def _learn(self, verdict: Verdict, refused: float, lower: float, at: float) -> None:
         ceiling = self._ceiling

@@ -36,7 +36,8 @@ class Outcome:
 @dataclass(frozen=True, slots=True)
 class Permit:
     """One request was let through; ``beside`` so many were then under way with it,
-    itself included.
+    itself included. ``rate`` is the one it was sent at, where the crawl kept up with
+    what its pace or robots.txt allowed.
 
     ``paced`` says that the pace is what had held it back: only then does a success
     tell that the host would stand a higher rate.
@@ -45,3 +46,4 @@ class Permit:
     sent_at: float
     paced: bool
     beside: int = 1
+    rate: float | None = None

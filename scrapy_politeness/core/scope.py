@@ -125,8 +125,10 @@ class Scope:
         by_rate = 1 / self._governor.rate > max(self._spacing, self._robots_delay)
         self._pace.take(now, interval, self._robots_delay)
         self.in_flight += 1
-        paced = by_rate and late <= max(interval, _PROMPT)
-        return Permit(now, paced, self.in_flight)
+        slowest = max(interval, self._robots_delay)
+        kept_up = late <= max(slowest, _PROMPT)
+        rate = 1 / slowest if kept_up else None
+        return Permit(now, by_rate and kept_up, self.in_flight, rate)
 
     def settle(
         self, permit: Permit, outcome: Outcome, now: float, chance: float

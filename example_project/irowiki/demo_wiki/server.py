@@ -51,8 +51,8 @@ class DemoWiki(ThreadingHTTPServer):
         self,
         pages: Iterable[WikiPage] = PAGES,
         *,
-        limit: str | None = "40/5 seconds",
-        lag_at: int | None = 60,
+        limit: str | None = "35/5 seconds",
+        lag_at: int | None = 190,
     ) -> None:
         super().__init__(("127.0.0.1", 0), _Connection)
         self.pages = tuple(pages)
