@@ -141,7 +141,14 @@ class Policy:
         )
 
     def is_exempt(self, host: str) -> bool:
-        return any(name in self.exempt for name in _names(host.lower()))
+        host = host.lower()
+        if host in self.exempt or not self._exempts_domains:
+            return host in self.exempt
+        return any(name in self.exempt for name in _names(host))
+
+    @cached_property
+    def _exempts_domains(self) -> bool:
+        return any(name.startswith("*.") for name in self.exempt)
 
     @cached_property
     def _usual(self) -> SlotPolicy:
@@ -150,9 +157,10 @@ class Policy:
 
     def _own_limits(self, key: str) -> Mapping[str, Any]:
         """The most specific entry wins: the host itself, else the longest domain."""
-        for name in _names(key):
-            if name in self.limits:
-                return self.limits[name]
+        if self.limits:
+            for name in _names(key):
+                if name in self.limits:
+                    return self.limits[name]
         return {}
 
 

@@ -79,6 +79,7 @@ class PolitePriorityQueue:
             )
         self._extension = extension
         self._agenda = Agenda()
+        self._is_stored = bool(key)
         self._backlog: Backlog
         if key:
             self._backlog = DiskBacklog(
@@ -118,9 +119,8 @@ class PolitePriorityQueue:
             request = self._backlog.pop(slot)
             if request is None:
                 continue
-            if self._extension.queue_key(request) != slot:
-                # Stored by a run with another POLITENESS_EXEMPT, or before the
-                # host's address was known (CONCURRENT_REQUESTS_PER_IP).
+            if self._is_stored and self._extension.queue_key(request) != slot:
+                # Stored by a run with another POLITENESS_EXEMPT.
                 self.push(request)
                 now = time.monotonic()
                 continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import sqlite3
 from collections import Counter
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock
@@ -91,7 +92,11 @@ def crawler() -> Iterator[Callable[..., Crawler]]:
     for crawler in made:
         assert crawler.engine is not None
         crawler.engine.downloader.close()
-        extension_of(crawler).alarm.cancel()
+        extension = extension_of(crawler)
+        for queue in extension._queues:
+            with suppress(sqlite3.ProgrammingError):  # the test has closed it
+                queue.close()
+        extension._spider_closed()
 
 
 def extension_of(crawler: Crawler) -> PolitenessExtension:
@@ -338,7 +343,7 @@ def test_a_request_that_cannot_be_stored_goes_to_the_memory_queue(
     crawler: Callable[..., Crawler], tmp_path: Path
 ) -> None:
     queue = disk_queue(crawler(), tmp_path)
-    with pytest.raises(ValueError, match="pickle"):
+    with pytest.raises(ValueError, match="pickle|lambda"):
         queue.push(page("h/1", meta={"lambda": lambda: None}))
     assert len(queue) == 0
     assert queue.pop() is None

@@ -38,6 +38,18 @@ class Change:
     cut: bool
 
 
+class _Lessons:
+    """What the answers of a host teach. Many hosts are asked only once, and most
+    slots of a broad crawl wait for their first answer: so it is made with that."""
+
+    __slots__ = ("crowd", "governor", "strain")
+
+    def __init__(self, bounds: Bounds, concurrency: int) -> None:
+        self.governor = Governor(bounds)
+        self.crowd = Crowd(concurrency)
+        self.strain = Strain()
+
+
 class Scope:
     """Pace, governor, pause and concurrency of one slot.
 
@@ -46,13 +58,13 @@ class Scope:
     """
 
     __slots__ = (
+        "_bounds",
         "_claimed_at",
-        "_crowd",
-        "_governor",
+        "_lessons",
+        "_most",
         "_pace",
         "_robots_delay",
         "_spacing",
-        "_strain",
         "claims",
         "in_flight",
         "key",
@@ -63,22 +75,22 @@ class Scope:
         self, key: str, bounds: Bounds, *, spacing: float, concurrency: int
     ) -> None:
         self.key = key
-        self._crowd = Crowd(concurrency)
-        self._strain = Strain()
         self.in_flight = 0
         self.claims = 0
         self._claimed_at = -math.inf
         self.paused_until = -math.inf
-        self._governor = Governor(bounds)
         self._pace = Pace()
         self._robots_delay = 0.0
         self._spacing = spacing
+        self._bounds = bounds
+        self._most = concurrency
+        self._lessons: _Lessons | None = None
 
     @property
     def concurrency(self) -> int:
         """How many may be under way at once: what the user allows, or less where the
         host was found to take less."""
-        return self._crowd.limit
+        return self._most if self._lessons is None else self._lessons.crowd.limit
 
     @property
     def has_room(self) -> bool:
@@ -122,7 +134,7 @@ class Scope:
         late = now - self.ready_at
         interval = self._interval
         # Where something else than the rate holds, a higher rate would change nothing.
-        by_rate = 1 / self._governor.rate > max(self._spacing, self._robots_delay)
+        by_rate = 1 / self._rate > max(self._spacing, self._robots_delay)
         self._pace.take(now, interval, self._robots_delay)
         self.in_flight += 1
         slowest = max(interval, self._robots_delay)
@@ -135,32 +147,36 @@ class Scope:
     ) -> Change:
         """A request that was let through is over."""
         self.in_flight -= 1
-        old_rate = self._governor.rate
-        advice = self._governor.observe(permit, outcome, now, chance)
+        lessons = self._learn()
+        governor = lessons.governor
+        old_rate = governor.rate
+        advice = governor.observe(permit, outcome, now, chance)
         if outcome.verdict is Verdict.SERVED:
-            manages = self._strain.observe(now - permit.sent_at, now)
+            manages = lessons.strain.observe(now - permit.sent_at, now)
             if manages is not None:
-                self._governor.relieve(manages, now)
+                governor.relieve(manages, now)
         # Of a flight that was refused, one says as much as all.
         news = advice.cut or not outcome.verdict.is_overload
-        if news and self._crowd.observe(permit, outcome):
+        if news and lessons.crowd.observe(permit, outcome):
             # It was the crowd that was too much, not the rate.
-            self._governor.forget(now)
+            governor.forget(now)
         if advice.pause:
             self.hold(now + advice.pause)
-        return Change(old_rate, self._governor.rate, advice.pause, advice.cut)
+        return Change(old_rate, governor.rate, advice.pause, advice.cut)
 
     @property
     def learned(self) -> Learned | None:
         """What is worth keeping for another run."""
-        ceiling = self._governor.ceiling
-        if ceiling is None:
+        if self._lessons is None or self._lessons.governor.ceiling is None:
             return None
-        return Learned(ceiling, self._governor.burst, self.concurrency)
+        governor = self._lessons.governor
+        assert governor.ceiling is not None
+        return Learned(governor.ceiling, governor.burst, self.concurrency)
 
     def recall(self, learned: Learned, now: float) -> None:
-        self._governor.recall(learned.ceiling, learned.burst, now)
-        self._crowd.limit = min(self._crowd.limit, learned.concurrency)
+        lessons = self._learn()
+        lessons.governor.recall(learned.ceiling, learned.burst, now)
+        lessons.crowd.limit = min(lessons.crowd.limit, learned.concurrency)
 
     def hold(self, until: float) -> None:
         """Send nothing before ``until``; of several holds the latest counts."""
@@ -181,4 +197,15 @@ class Scope:
 
     @property
     def _interval(self) -> float:
-        return max(1 / self._governor.rate, self._spacing)
+        return max(1 / self._rate, self._spacing)
+
+    @property
+    def _rate(self) -> float:
+        if self._lessons is None:
+            return self._bounds.start_rate
+        return self._lessons.governor.rate
+
+    def _learn(self) -> _Lessons:
+        if self._lessons is None:
+            self._lessons = _Lessons(self._bounds, self._most)
+        return self._lessons
