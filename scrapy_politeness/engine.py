@@ -74,6 +74,12 @@ class Engine:
         except ValueError:
             return NO_HOST
 
+    def names_by_host(self, request: Request) -> bool:
+        """Tell whether the slot of a request is its host, and not a name that the
+        user chose or an address."""
+        downloader = self._crawler.engine.downloader  # type: ignore[union-attr,unused-ignore]
+        return _SLOT not in request.meta and not downloader.ip_concurrency
+
     def is_under_way(self, request: Request) -> bool:
         """Tell whether the downloader or one of its middlewares has this request."""
         downloader = self._crawler.engine.downloader  # type: ignore[union-attr,unused-ignore]

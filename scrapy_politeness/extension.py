@@ -86,9 +86,8 @@ class PolitenessExtension:
 
     def scope_for(self, request: Request) -> Scope | None:
         """Return what limits this request; None where nothing does."""
-        if self._is_free(request):
-            return None
-        return self._scope(self.key_for(request))
+        key = self.key_for(request)
+        return None if self._is_free(request, key) else self._scope(key)
 
     def key_for(self, request: Request) -> str:
         slot = self.engine.slot_key(request)
@@ -137,7 +136,7 @@ class PolitenessExtension:
     def queue_key(self, request: Request) -> str:
         """Return under which slot a request waits in the queue."""
         key = self.key_for(request)
-        if self._is_free(request) or request.meta.get(EXEMPT):
+        if self._is_free(request, key) or request.meta.get(EXEMPT):
             return _FREE + key
         return key
 
@@ -155,7 +154,9 @@ class PolitenessExtension:
             if scope is not None:
                 self.journeys.claim(request, scope, now, by_queue=True)
 
-    def _is_free(self, request: Request) -> bool:
+    def _is_free(self, request: Request, key: str) -> bool:
+        if SLOT not in request.meta and self.engine.names_by_host(request):
+            return is_local(request) or self.policy.is_exempt(key)
         return is_local(request) or self.policy.is_exempt(host_of(request))
 
     def _scope(self, key: str) -> Scope | None:
