@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from scrapy.http import Response
 
+    from scrapy_politeness.core.quota import Quota
+
 # MediaWiki refuses with HTTP 200 and names the reason in this header.
 _MEDIAWIKI_ERROR = "MediaWiki-API-Error"
 _MEDIAWIKI_REFUSALS = frozenset({"maxlag", "ratelimited"})
@@ -25,7 +27,7 @@ def classify_response(
     response: Response, http_codes: AbstractSet[int], wall_now: float
 ) -> Outcome:
     reason = _refusal(response, http_codes)
-    quota = read_quota(partial(_header, response), wall_now=wall_now)
+    quota = _quota(response, wall_now)
     if reason is not None:
         wait = _retry_after(response, wall_now)
         return Outcome(Verdict.REFUSED, reason, wait, quota)
@@ -66,6 +68,14 @@ def _retry_after(response: Response, wall_now: float) -> float | None:
         date=_text(response.headers.get("Date")),
         wall_now=wall_now,
     )
+
+
+def _quota(response: Response, wall_now: float) -> Quota | None:
+    # Most hosts say nothing of the kind: a look at the names is cheaper than asking
+    # for each of them. Scrapy writes them as "X-Ratelimit-Reset".
+    if not any(b"Rate" in name for name in response.headers):
+        return None
+    return read_quota(partial(_header, response), wall_now=wall_now)
 
 
 def _header(response: Response, name: str) -> str | None:

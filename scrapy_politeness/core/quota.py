@@ -57,13 +57,13 @@ def read_quota(header: Callable[[str], str | None], *, wall_now: float) -> Quota
     text = header("RateLimit")
     if text is not None:
         return _current(text, header("RateLimit-Policy")) or _paired(text)
-    date = header("Date")
-    now = (http_date(date) if date else None) or wall_now
     for prefix in _TRIPLES:
         remaining = _number(header(f"{prefix}Remaining"))
         reset = _number(header(f"{prefix}Reset"))
         if remaining is not None and reset is not None:
             limit, window = _limit(header(f"{prefix}Limit"))
+            date = header("Date")
+            now = (http_date(date) if date else None) or wall_now
             return Quota(remaining, _delta(reset, now), limit, window)
     return None
 
