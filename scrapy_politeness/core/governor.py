@@ -213,10 +213,7 @@ class Governor:
         """The host is overloaded, and manages so many requests per second: no more
         than that, without a pause."""
         if self.phase is Phase.PROBE and self._hold:
-            self._ceiling.refused_above(self.rate)
-            self._step = _CAREFUL_STEP
-            settled = self._ceiling.gap is Gap.CLOSE
-            self._hold = min(2 * self._hold, self._longest_hold) if settled else _HOLD
+            self._probe_failed(self.rate)
         else:
             self._ceiling.set(min(self.rate, manages), self.rate)
             self._hold, self._step = _HOLD, _CAREFUL_STEP
@@ -340,14 +337,17 @@ class Governor:
         elif self.phase is Phase.TOLD:
             self._told.doubt()
         elif self.phase is Phase.PROBE and self._hold:
-            ceiling.refused_above(refused)
-            self._step = _CAREFUL_STEP
-            settled = ceiling.gap is Gap.CLOSE
-            self._hold = min(2 * self._hold, self._longest_hold) if settled else _HOLD
+            self._probe_failed(refused)
         elif self._goodput is not None:
             measured = ceiling.refused_below(refused, self._goodput, at, least=lower)
             self._hold = self._next_hold(measured or ceiling.memory is not None)
             self._step = _CAREFUL_STEP if self._hold else _BOLD_STEP
+
+    def _probe_failed(self, rate: float) -> None:
+        self._ceiling.refused_above(rate)
+        self._step = _CAREFUL_STEP
+        settled = self._ceiling.gap is Gap.CLOSE
+        self._hold = min(2 * self._hold, self._longest_hold) if settled else _HOLD
 
     def _next_hold(self, measured: bool) -> float:
         if self._ceiling.gap is Gap.CLOSE:

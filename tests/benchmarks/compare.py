@@ -56,12 +56,12 @@ def contestants(limit: int) -> list[Contestant]:
         ),
         Contestant(
             "oracle: knew the limit",
-            {**STOCK, "DOWNLOAD_DELAY": known_delay, **_without_jitter()},
+            {**STOCK, "DOWNLOAD_DELAY": known_delay, **without_jitter()},
         ),
     ]
 
 
-def _without_jitter() -> dict[str, Any]:
+def without_jitter() -> dict[str, Any]:
     if hasattr(default_settings, "DOWNLOAD_DELAY_JITTER"):
         return {"DOWNLOAD_DELAY_JITTER": 0}
     return {"RANDOMIZE_DOWNLOAD_DELAY": False}

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, Spider
 from scrapy.pqueues import DownloaderAwarePriorityQueue
-from scrapy.settings import default_settings
 from scrapy.squeues import (
     FifoMemoryQueue,
     LifoMemoryQueue,
@@ -30,6 +29,7 @@ from scrapy.utils.reactor import install_reactor, is_reactor_installed
 from scrapy.utils.test import get_crawler
 
 from scrapy_politeness import PolitePriorityQueue
+from tests.benchmarks.compare import without_jitter
 from tests.crawl import STOCK, crawl
 from tests.site import Site
 
@@ -148,14 +148,12 @@ def print_crawls() -> None:
         host: {"start_rate": 1 / spacing, "max_rate": 1 / spacing}
         for host, spacing in spacings.items()
     }
-    new = hasattr(default_settings, "DOWNLOAD_DELAY_JITTER")
-    jitter = {"DOWNLOAD_DELAY_JITTER": 0} if new else {"RANDOMIZE_DOWNLOAD_DELAY": 0}
     ideal_fast = (FAST_PAGES - 1) * FAST_SPACING
     ideal = (SLOW_PAGES - 1) * SLOW_SPACING
     print("\n| | pages | fast hosts done after | all done after |")
     print("|---|--:|--:|--:|")
     print(f"| ideal | 1200 | {ideal_fast:.1f} s | {ideal:.1f} s |")
-    print_crawl("stock Scrapy", {**STOCK, **jitter, "DOWNLOAD_SLOTS": slots})
+    print_crawl("stock Scrapy", {**STOCK, **without_jitter(), "DOWNLOAD_SLOTS": slots})
     print_crawl(
         "scrapy-politeness", {"POLITENESS_ROBOTS": False, "POLITENESS_LIMITS": limits}
     )
