@@ -343,7 +343,7 @@ def test_a_request_that_cannot_be_stored_goes_to_the_memory_queue(
     crawler: Callable[..., Crawler], tmp_path: Path
 ) -> None:
     queue = disk_queue(crawler(), tmp_path)
-    with pytest.raises(ValueError, match="pickle|lambda"):
+    with pytest.raises(ValueError, match=r"pickle|lambda"):
         queue.push(page("h/1", meta={"lambda": lambda: None}))
     assert len(queue) == 0
     assert queue.pop() is None
