@@ -2,6 +2,7 @@
 
 from scrapy_politeness.addon import Addon
 from scrapy_politeness.extension import PolitenessExtension
+from scrapy_politeness.limiter import RateLimiter
 from scrapy_politeness.middleware import PolitenessMiddleware, RescheduleMiddleware
 from scrapy_politeness.pqueue import PolitePriorityQueue
 
@@ -12,6 +13,7 @@ __all__ = [
     "PolitePriorityQueue",
     "PolitenessExtension",
     "PolitenessMiddleware",
+    "RateLimiter",
     "RescheduleMiddleware",
     "__version__",
 ]
