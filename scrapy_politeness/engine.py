@@ -40,6 +40,9 @@ NEVER_SENT: tuple[type[Exception], ...] = (
     _WRAPPED_DNS,
 )
 
+# Where HttpProxyMiddleware puts what it takes out of the proxy's URL.
+_PROXY_CREDENTIALS = "Proxy-Authorization"
+
 # Requests to no host at all, such as a malformed URL, are limited together.
 NO_HOST = ""
 
@@ -115,6 +118,21 @@ def host_of(request: Request) -> str:
         return urlparse_cached(request).hostname or NO_HOST
     except ValueError:
         return NO_HOST
+
+
+def proxy_of(request: Request) -> str:
+    """Return the address of the request's proxy, without credentials; "" for none."""
+    proxy = request.meta.get("proxy")
+    return str(proxy).rpartition("@")[2].rstrip("/").lower() if proxy else ""
+
+
+def go_the_same_way(request: Request, other: Request) -> None:
+    """Send a request through the proxy that another one goes through."""
+    if "proxy" in other.meta:
+        request.meta["proxy"] = other.meta["proxy"]
+        credentials = other.headers.get(_PROXY_CREDENTIALS)
+        if credentials is not None:
+            request.headers[_PROXY_CREDENTIALS] = credentials
 
 
 def is_local(request: Request) -> bool:

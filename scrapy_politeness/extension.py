@@ -1,8 +1,7 @@
-"""The extension: owns the scopes of one crawl, and tells what happens to them."""
+"""The extension: the heart of one crawl, and what a spider may ask of it."""
 
 from __future__ import annotations
 
-import logging
 import math
 import random
 import time
@@ -13,12 +12,14 @@ from weakref import WeakSet
 from scrapy import signals
 from scrapy.exceptions import NotConfigured
 
+from scrapy_politeness import rules
 from scrapy_politeness.alarm import Alarm, Watch
 from scrapy_politeness.core.outcome import Outcome, Verdict
-from scrapy_politeness.core.scope import Scope
-from scrapy_politeness.engine import Engine, host_of, is_local
+from scrapy_politeness.engine import Engine
 from scrapy_politeness.gate import Gate
 from scrapy_politeness.journeys import Journeys
+from scrapy_politeness.layers import Layers
+from scrapy_politeness.observe.news import News
 from scrapy_politeness.policy import Policy, is_enabled
 from scrapy_politeness.robots import Robots
 from scrapy_politeness.stores.pauses import Pauses
@@ -30,23 +31,22 @@ if TYPE_CHECKING:
     from scrapy.statscollectors import StatsCollector
     from typing_extensions import Self
 
-    from scrapy_politeness.core.outcome import Permit
-    from scrapy_politeness.core.scope import Change
+    from scrapy_politeness.core.hours import Hours
+    from scrapy_politeness.core.route import Flight, Route
+    from scrapy_politeness.core.scope import Scope
     from scrapy_politeness.pqueue import PolitePriorityQueue
 
-logger = logging.getLogger(__name__)
-
-# Lets one request pass without waiting.
-EXEMPT = "politeness_exempt"
-# Limits one request under this key instead of its download slot.
-SLOT = "politeness_slot"
-
-# Stands before the slot in the queue's keys of requests that nothing limits.
-_FREE = "free "
+# Seconds. The wall clock, which robots.txt means, and the monotonic one drift apart: a
+# little may be missing when a silence of hours ends, which is no news.
+_SAME_SILENCE = 60.0
 
 
 class PolitenessExtension:
-    """The middlewares find it through ``crawler.get_extension``."""
+    """Spiders and the other components find it through ``crawler.get_extension``.
+
+    For spiders there are ``set_rate``, ``hold``, ``release`` and ``reset``; slots are
+    named as in POLITENESS_LIMITS.
+    """
 
     def __init__(self, crawler: Crawler) -> None:
         if not is_enabled(crawler.settings):
@@ -56,22 +56,23 @@ class PolitenessExtension:
         self.stats: StatsCollector = crawler.stats
         self.engine = Engine(crawler)
         self.alarm = Alarm(self.engine.wake)
+        self.layers = Layers(self.policy, self.engine, self._is_pending)
         self.journeys = Journeys(self.engine.is_under_way, self._tell_queues)
+        self.news = News(crawler)
         self._watch = Watch(self._look)
         self.gate = Gate(self.journeys, self._watch.start, crawler.spider)
         self.robots = Robots(
             self.policy,
             self.engine,
             crawler.spider,
-            scope_of=self.scope_for,
+            scope_of=self.layers.slot_for,
             released=self._tell_queues,
             watch=self._watch.start,
+            remembered=self.policy.max_slots,
         )
         # Requests whose last answer was a refusal, until they are rescheduled.
         self.refused: WeakSet[Request] = WeakSet()
-        self._scopes: dict[str, Scope | None] = {}
         self._queues: list[PolitePriorityQueue] = []
-        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
         self._pauses = (
             Pauses(self.policy.jobdir, crawler.spider) if self.policy.jobdir else None
         )
@@ -84,22 +85,46 @@ class PolitenessExtension:
     def from_crawler(cls, crawler: Crawler) -> Self:
         return cls(crawler)
 
-    def scope_for(self, request: Request) -> Scope | None:
-        """Return what limits this request; None where nothing does."""
-        key = self.key_for(request)
-        return None if self._is_free(request, key) else self._scope(key)
+    def set_rate(self, slot: str, rate: float) -> None:
+        """Replace the slot's own limits: from now on so many requests per second, or
+        fewer where the host or its robots.txt wants fewer."""
+        rate = rules.checked("rate", rate, rules.positive)
+        scope = self._limited(slot)
+        self.layers.set_rate(scope.key, rate)
+        self.news.reconfigured(scope, rate)
+        self._scope_changed(scope)
 
-    def key_for(self, request: Request) -> str:
-        slot = self.engine.slot_key(request)
-        return request.meta.get(SLOT) or slot
+    def hold(self, slot: str, seconds: float) -> None:
+        """Send nothing for so long; of several holds the one that ends last counts."""
+        seconds = rules.checked("seconds", seconds, rules.not_negative)
+        scope = self._limited(slot)
+        scope.hold(time.monotonic() + seconds)
+        self.news.held(scope, seconds)
+        self._scope_changed(scope)
 
-    def end(self, request: Request, outcome: Outcome) -> bool:
-        """A request is over; return False if it never passed the gate."""
+    def release(self, slot: str) -> None:
+        """End a hold. What the host itself has asked for still counts."""
+        scope = self._limited(slot)
+        scope.held_until = -math.inf
+        self._scope_changed(scope)
+
+    def reset(self, slot: str) -> None:
+        """Return to the settings, and forget all that was learned of the host, its
+        pause included."""
+        scope = self._limited(slot)
+        self.layers.reset(scope.key)
+        scope.held_until = scope.paused_until = -math.inf
+        self._save_pause(scope)
+        self.news.reconfigured(scope, None)
+        self._scope_changed(scope)
+
+    def end(self, request: Request, outcome: Outcome) -> Route | None:
+        """A request is over; return which way it was sent, if it was."""
         flight = self.journeys.arrive(request)
         if flight is None:
-            return False
-        self._settle(flight.scope, flight.permit, outcome)
-        return True
+            return None
+        self._settle(flight, outcome)
+        return flight.route
 
     def sweep(self) -> bool:
         """End what the downloader has lost; return whether there was any."""
@@ -109,113 +134,97 @@ class PolitenessExtension:
         return bool(lost)
 
     def obey_robots(self, request: Request, scope: Scope) -> None:
-        """Whatever scope a request goes through keeps the delay of its site."""
-        delay = self.robots.delay_for(request)
-        if delay is None or not scope.obey_robots(delay.seconds, delay.since):
+        """Whatever scope a request goes through keeps the delay and the hours of its
+        site."""
+        terms = self.robots.terms_for(request)
+        if terms is None:
+            return
+        if terms.delay and scope.obey_robots(terms.delay, terms.since):
+            self._scope_changed(scope)
+            self.news.robots_delay(scope, terms.delay)
+        if terms.hours is not None:
+            self._keep_hours(terms.hours, scope)
+
+    def _keep_hours(self, hours: Hours, scope: Scope) -> None:
+        wait = hours.begin_in(time.time())
+        if not wait:
+            return
+        until = time.monotonic() + wait
+        is_known = until - scope.paused_until < _SAME_SILENCE
+        scope.pause(until)
+        if is_known:
             return
         self._scope_changed(scope)
-        self.stats.inc_value("politeness/robots_delays")
-        self._log.info(
-            "%(slot)s: robots.txt asks for %(delay).3g s between requests",
-            {"slot": scope.key, "delay": delay.seconds},
-        )
-
-    def _settle(self, scope: Scope, permit: Permit, outcome: Outcome) -> None:
-        outcome = self._cap_wait(scope, outcome)
-        now = time.monotonic()
-        change = scope.settle(permit, outcome, now, random.random())
-        if change.pause and self._pauses:
-            self._pauses.save(scope.key, time.time() + scope.paused_until - now)
-        self._scope_changed(scope)
-        self._report(scope, outcome, change)
+        self.news.outside_hours(scope, hours, wait)
 
     def add_queue(self, queue: PolitePriorityQueue) -> None:
-        """The scheduler's queues, in memory and on disk, share the scopes."""
+        """The scheduler's queues, in memory and on disk, share the slots."""
         self._queues.append(queue)
 
-    def queue_key(self, request: Request) -> str:
-        """Return under which slot a request waits in the queue."""
-        key = self.key_for(request)
-        if self._is_free(request, key) or request.meta.get(EXEMPT):
-            return _FREE + key
-        return key
-
     def claimable_at(self, queue_key: str) -> float:
-        """Return from when on the queue may hand out a request of that slot."""
-        scope = self._scopes.get(queue_key)
-        if scope is None:
+        """Return from when on its slot lets the queue hand out a request."""
+        slot = self.layers.seen(queue_key)
+        if slot is None:
             return -math.inf
-        return math.inf if self.robots.holds(scope) else scope.claimable_at
+        return math.inf if self.robots.holds(slot) else slot.claimable_at
+
+    def queue_holds(self, slot: Scope, until: float) -> bool:
+        """Tell whether the queue would hand out no request of that slot before."""
+        route = self.layers.queue_route(slot.key)
+        return route is not None and route.ready_at > until
 
     def handed_out(self, request: Request, queue_key: str, now: float) -> None:
         """The queue has given a request to the engine."""
-        if not queue_key.startswith(_FREE):
-            scope = self._scope(queue_key)
-            if scope is not None:
-                self.journeys.claim(request, scope, now, by_queue=True)
+        route = self.layers.queue_route(queue_key)
+        if route is not None:
+            self.journeys.claim(request, route, now, by_queue=True)
 
-    def _is_free(self, request: Request, key: str) -> bool:
-        if SLOT not in request.meta and self.engine.names_by_host(request):
-            return is_local(request) or self.policy.is_exempt(key)
-        return is_local(request) or self.policy.is_exempt(host_of(request))
+    def _settle(self, flight: Flight, outcome: Outcome) -> None:
+        slot = flight.route.slot
+        outcome = self._cap_wait(slot, outcome)
+        now = time.monotonic()
+        chance = random.random()
+        change = slot.settle(flight.permit, outcome, now, chance)
+        for budget, permit in zip(flight.route.shared, flight.shared, strict=True):
+            if budget.settle(permit, outcome, now, chance):
+                self.news.proxy_slowed(budget, outcome)
+        if change.pause:
+            self._save_pause(slot)
+        self._scope_changed(slot)
+        self.news.settled(slot, outcome, change)
 
-    def _scope(self, key: str) -> Scope | None:
-        if key not in self._scopes:
-            self._scopes[key] = self._new_scope(key)
-        return self._scopes[key]
+    def _limited(self, slot: str) -> Scope:
+        scope = self.layers.slot(slot.lower())
+        if scope is None:
+            raise ValueError(f"{slot!r} is exempt, or its rate is 0: nothing limits it")
+        return scope
 
-    def _scope_changed(self, scope: Scope) -> None:
-        self.gate.advance(scope)
-        self._tell_queues(scope)
+    def _is_pending(self, slot: Scope) -> bool:
+        return (
+            self.gate.has_line(slot)
+            or self.robots.holds(slot)
+            or any(slot.key in queue for queue in self._queues)
+        )
 
-    def _tell_queues(self, scope: Scope) -> None:
+    def _scope_changed(self, slot: Scope) -> None:
+        self.gate.advance(slot)
+        self._tell_queues(slot)
+
+    def _tell_queues(self, slot: Scope) -> None:
         for queue in self._queues:
-            queue.scope_changed(scope)
+            queue.slot_changed(slot)
 
-    def _new_scope(self, key: str) -> Scope | None:
-        own = self.policy.for_slot(key)
-        if own is None:
-            return None
-        return Scope(key, own.bounds, spacing=own.spacing, concurrency=own.concurrency)
-
-    def _cap_wait(self, scope: Scope, outcome: Outcome) -> Outcome:
+    def _cap_wait(self, slot: Scope, outcome: Outcome) -> Outcome:
         longest = self.policy.retry_after_max
         if outcome.wait is None or outcome.wait <= longest:
             return outcome
-        self._log.warning(
-            "%(slot)s: Retry-After of %(wait).6g s is longer than "
-            "POLITENESS_RETRY_AFTER_MAX; waiting %(longest).6g s",
-            {"slot": scope.key, "wait": outcome.wait, "longest": longest},
-        )
+        self.news.wait_capped(slot, outcome.wait, longest)
         return replace(outcome, wait=longest)
 
-    def _report(self, scope: Scope, outcome: Outcome, change: Change) -> None:
-        if outcome.verdict.is_overload:
-            self.stats.inc_value(f"politeness/{outcome.verdict.name.lower()}")
-        details = {
-            "slot": scope.key,
-            "reason": outcome.reason or "its quota",
-            "old": change.old_rate,
-            "new": change.new_rate,
-            "pause": change.pause,
-        }
-        if change.cut:
-            self.stats.inc_value("politeness/slowdowns")
-            self._log.warning(
-                "%(slot)s: rate %(old).3g/s → %(new).3g/s because of %(reason)s; "
-                "silent for %(pause).1f s",
-                details,
-            )
-        elif change.new_rate > change.old_rate:
-            self.stats.inc_value("politeness/speedups")
-            self._log.debug(
-                "%(slot)s: rate %(old).3g/s → %(new).3g/s after sustained success",
-                details,
-            )
-        elif change.pause:
-            self._log.info(
-                "%(slot)s: silent for %(pause).1f s because of %(reason)s", details
-            )
+    def _save_pause(self, slot: Scope) -> None:
+        if self._pauses is not None:
+            left = max(0.0, slot.paused_until - time.monotonic())
+            self._pauses.save(slot.key, time.time() + left)
 
     def _resume_pauses(self) -> None:
         if self._pauses is None:
@@ -223,14 +232,11 @@ class PolitenessExtension:
         # A clock that was set back must not turn a pause of minutes into one of days.
         longest = max(self.policy.retry_after_max, self.policy.bounds.backoff_max)
         for key, left in self._pauses.load(time.time()).items():
-            scope = self._scope(key)
-            if scope is not None:
+            slot = self.layers.slot(key)
+            if slot is not None:
                 seconds = min(left, longest)
-                scope.hold(time.monotonic() + seconds)
-                self._log.info(
-                    "%(slot)s: still silent for %(seconds).1f s, since an earlier run",
-                    {"slot": key, "seconds": seconds},
-                )
+                slot.pause(time.monotonic() + seconds)
+                self.news.still_silent(slot, seconds)
 
     def _look(self) -> bool:
         self.sweep()
@@ -248,25 +254,7 @@ class PolitenessExtension:
             self._pauses.close()
 
     def _spider_opened(self) -> None:
-        bounds = self.policy.bounds
-        self._log.info(
-            "Polite crawl: each slot starts at %(start).3g/s and adapts between "
-            "%(low).3g/s and %(high).3g/s; robots.txt delays are %(robots)s; "
-            "exempt: %(exempt)s",
-            {
-                "start": bounds.start_rate,
-                "low": bounds.min_rate,
-                "high": bounds.max_rate,
-                "robots": "obeyed" if self.policy.robots else "not read",
-                "exempt": ", ".join(sorted(self.policy.exempt)) or "nobody",
-            },
-        )
-        if not self._queues:
-            self._log.warning(
-                "The scheduler does not use scrapy_politeness.PolitePriorityQueue: "
-                "requests that must wait for their host wait in the downloader, where "
-                "they count towards CONCURRENT_REQUESTS and hold up other hosts"
-            )
+        self.news.opened(self.policy, by_queue=bool(self._queues))
 
     def _response_received(self, response: Response, request: Request) -> None:
         if self.policy.robots:

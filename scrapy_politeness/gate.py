@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from scrapy import Request, Spider
     from scrapy.utils.asyncio import CallLaterResult
 
-    from scrapy_politeness.core.outcome import Permit
+    from scrapy_politeness.core.route import Flight, Route
     from scrapy_politeness.core.scope import Scope
     from scrapy_politeness.journeys import Journeys
 
@@ -38,27 +38,69 @@ class _Place(NamedTuple):
     rank: int
     order: int
     request: Request
-    turn: Deferred[Permit | None]
+    turn: Deferred[Flight | None]
     patience: Callable[[], float]
 
 
-class _Line:
-    """The requests that wait for one scope."""
+class _Lines:
+    """The requests that wait for one slot, in one line for each route."""
 
     __slots__ = ("places", "timer")
 
     def __init__(self) -> None:
         self.timer: CallLaterResult | None = None
-        self.places: list[_Place] = []
+        self.places: dict[Route, list[_Place]] = {}
 
     def cancel_timer(self) -> None:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
 
+    def add(self, route: Route, place: _Place) -> int:
+        """Return how many are in line."""
+        line = self.places.setdefault(route, [])
+        heapq.heappush(line, place)
+        return len(line)
+
+    def next_to_go(self, now: float) -> Route | None:
+        """Return the route of the first of those that may go."""
+        routes = [route for route in self.places if route.may_go(now)]
+        return min(routes, key=lambda route: self.places[route][0], default=None)
+
+    def pop(self, route: Route) -> _Place:
+        line = self.places[route]
+        place = heapq.heappop(line)
+        if not line:
+            del self.places[route]
+        return place
+
+    def remove(self, route: Route, place: _Place) -> bool:
+        line = self.places.get(route, [])
+        if place not in line:
+            return False
+        line.remove(place)
+        self._replace(route, line)
+        return True
+
+    def send_away(self, route: Route, wait: float) -> list[_Place]:
+        """Remove and return those whose patience is shorter than the wait."""
+        stay: list[_Place] = []
+        away: list[_Place] = []
+        for place in self.places[route]:
+            (away if wait > place.patience() else stay).append(place)
+        self._replace(route, stay)
+        return away
+
+    def _replace(self, route: Route, line: list[_Place]) -> None:
+        heapq.heapify(line)
+        if line:
+            self.places[route] = line
+        else:
+            del self.places[route]
+
 
 class Gate:
-    """Lets requests through one by one, as their scope allows.
+    """Lets requests through one by one, as all that is on their route allows.
 
     Each brings its ``patience``: for how many seconds from now it may be kept
     waiting. ``watch`` is called when there is somebody whose patience may change.
@@ -75,96 +117,95 @@ class Gate:
         self._watch = watch
         self._log = logging.LoggerAdapter(logger, {"spider": spider})
         self._clock = clock
-        self._lines: dict[Scope, _Line] = {}
+        self._slots: dict[Scope, _Lines] = {}
         self._order = count()
 
     @property
     def is_busy(self) -> bool:
-        return bool(self._lines)
+        return bool(self._slots)
+
+    def has_line(self, slot: Scope) -> bool:
+        return slot in self._slots
 
     async def enter(
-        self, scope: Scope, request: Request, patience: Callable[[], float]
-    ) -> Permit | None:
-        """Return the permit as soon as there is one; None if that takes too long."""
+        self, route: Route, request: Request, patience: Callable[[], float]
+    ) -> Flight | None:
+        """Return the permits as soon as they are to be had; None if that takes too
+        long."""
         now = self._clock()
-        if scope not in self._lines and scope.has_room and scope.ready_at <= now:
-            return self._journeys.depart(request, scope, now)
-        if _wait(scope, now) > patience():
+        if route.slot not in self._slots and route.may_go(now):
+            return self._journeys.depart(request, route, now)
+        if _wait(route, now) > patience():
             return None
         # Who waits here goes before those still in the queue.
-        self._journeys.claim(request, scope, now)
-        line = self._lines.setdefault(scope, _Line())
-        turn: Deferred[Permit | None] = Deferred()
+        self._journeys.claim(request, route, now)
+        lines = self._slots.setdefault(route.slot, _Lines())
+        turn: Deferred[Flight | None] = Deferred()
         place = _Place(-request.priority, next(self._order), request, turn, patience)
-        heapq.heappush(line.places, place)
-        self._log_wait(scope, request, now, len(line.places))
+        self._log_wait(route, request, now, lines.add(route, place))
         self._watch()
-        self.advance(scope)
+        self.advance(route.slot)
         try:
             return await maybe_deferred_to_future(turn)
         except (CancelledError, asyncio.CancelledError):
-            self._withdraw(scope, place)
+            self._withdraw(route, place)
             raise
 
-    def advance(self, scope: Scope) -> None:
+    def advance(self, slot: Scope) -> None:
         """Let through all who may go now; plan for the next.
 
-        To be called whenever the scope may be ready earlier or later than before.
+        To be called whenever the slot may be ready earlier or later than before.
         """
-        line = self._lines.get(scope)
-        if line is None:
+        lines = self._slots.get(slot)
+        if lines is None:
             return
-        line.cancel_timer()
+        lines.cancel_timer()
         now = self._clock()
-        while line.places and scope.has_room and scope.ready_at <= now:
-            place = heapq.heappop(line.places)
-            place.turn.callback(self._journeys.depart(place.request, scope, now))
-        if _wait(scope, now) > SHORT_WAIT:
-            self._send_away(line, _wait(scope, now))
-        self._plan(scope, line, now)
+        while (route := lines.next_to_go(now)) is not None:
+            place = lines.pop(route)
+            place.turn.callback(self._journeys.depart(place.request, route, now))
+        self._send_away(lines, now, SHORT_WAIT)
+        self._plan(slot, lines, now)
 
     def reconsider(self) -> None:
         """Send away all whose patience has come to an end."""
         now = self._clock()
-        for scope, line in list(self._lines.items()):
-            self._send_away(line, _wait(scope, now))
-            self._plan(scope, line, now)
+        for slot, lines in list(self._slots.items()):
+            self._send_away(lines, now, 0.0)
+            self._plan(slot, lines, now)
 
-    def _plan(self, scope: Scope, line: _Line, now: float) -> None:
+    def _plan(self, slot: Scope, lines: _Lines, now: float) -> None:
         # Whoever was just answered may have come back here already, and changed all.
-        if self._lines.get(scope) is not line:
+        if self._slots.get(slot) is not lines:
             return
-        line.cancel_timer()
-        if not line.places:
-            del self._lines[scope]
-        elif scope.has_room:
-            line.timer = call_later(_wait(scope, now), self.advance, scope)
+        lines.cancel_timer()
+        if not lines.places:
+            del self._slots[slot]
+        elif slot.has_room:
+            wait = min(_wait(route, now) for route in lines.places)
+            lines.timer = call_later(wait, self.advance, slot)
 
-    def _send_away(self, line: _Line, wait: float) -> None:
-        stay: list[_Place] = []
-        away: list[_Place] = []
-        for place in line.places:
-            (away if wait > place.patience() else stay).append(place)
-        heapq.heapify(stay)
-        line.places = stay
-        for place in away:
-            place.turn.callback(None)
+    def _send_away(self, lines: _Lines, now: float, at_least: float) -> None:
+        """Of those who would have to wait so long at least."""
+        for route in list(lines.places):
+            wait = _wait(route, now)
+            if wait >= at_least and route in lines.places:
+                for place in lines.send_away(route, wait):
+                    place.turn.callback(None)
 
-    def _withdraw(self, scope: Scope, place: _Place) -> None:
+    def _withdraw(self, route: Route, place: _Place) -> None:
         self._journeys.unclaim(place.request)
-        line = self._lines.get(scope)
-        if line is not None and place in line.places:
-            line.places.remove(place)
-            heapq.heapify(line.places)
-            self.advance(scope)
+        lines = self._slots.get(route.slot)
+        if lines is not None and lines.remove(route, place):
+            self.advance(route.slot)
 
-    def _log_wait(self, scope: Scope, request: Request, now: float, depth: int) -> None:
-        delay = _wait(scope, now)
+    def _log_wait(self, route: Route, request: Request, now: float, depth: int) -> None:
+        delay = _wait(route, now)
         if delay >= NO_WAIT:
             self._log.debug(
                 "%(slot)s: %(request)s waits %(delay).2f s, %(depth)d in line",
                 {
-                    "slot": scope.key,
+                    "slot": route.slot.key,
                     "request": request,
                     "delay": delay,
                     "depth": depth,
@@ -172,5 +213,5 @@ class Gate:
             )
 
 
-def _wait(scope: Scope, now: float) -> float:
-    return max(0.0, scope.ready_at - now)
+def _wait(route: Route, now: float) -> float:
+    return max(0.0, route.ready_at - now)

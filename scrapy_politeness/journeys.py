@@ -9,27 +9,22 @@ if TYPE_CHECKING:
 
     from scrapy import Request
 
-    from scrapy_politeness.core.outcome import Permit
+    from scrapy_politeness.core.route import Flight, Route
     from scrapy_politeness.core.scope import Scope
 
 
 class _Claim(NamedTuple):
-    scope: Scope
+    route: Route
     by_queue: bool
 
 
-class Flight(NamedTuple):
-    scope: Scope
-    permit: Permit
-
-
 class Journeys:
-    """A request on its way claims a place in its scope; one that was sent has a permit.
+    """A request on its way claims a place in its slot; one that was sent has a permit.
 
-    Both must end, or the scope is blocked for good. Not every end is announced: a
+    Both must end, or the slot is blocked for good. Not every end is announced: a
     download may be cancelled, and a middleware may put another request in the place of
     this one. So ``lost`` finds those that the downloader no longer has, for which
-    ``is_under_way`` returns False. ``changed`` is called with the scope whenever one
+    ``is_under_way`` returns False. ``changed`` is called with the slot whenever one
     of its claims is gone.
     """
 
@@ -44,28 +39,29 @@ class Journeys:
         self._flights: dict[Request, Flight] = {}
 
     def claim(
-        self, request: Request, scope: Scope, now: float, *, by_queue: bool = False
+        self, request: Request, route: Route, now: float, *, by_queue: bool = False
     ) -> None:
         if request not in self._claims:
-            self._claims[request] = _Claim(scope, by_queue)
-            scope.claim(now)
+            self._claims[request] = _Claim(route, by_queue)
+            route.claim(request, now)
 
     def unclaim(self, request: Request) -> None:
         claim = self._claims.pop(request, None)
         if claim is not None:
-            claim.scope.unclaim()
-            self._changed(claim.scope)
+            claim.route.unclaim(request)
+            self._changed(claim.route.slot)
 
-    def came_by_queue(self, request: Request, scope: Scope | None = None) -> bool:
-        """Tell whether the queue handed it out, as a request of that scope."""
+    def came_by_queue(self, request: Request, slot: Scope | None = None) -> bool:
+        """Tell whether the queue handed it out, as a request of that slot."""
         claim = self._claims.get(request)
-        return claim is not None and claim.by_queue and scope in (None, claim.scope)
+        if claim is None or not claim.by_queue:
+            return False
+        return slot is None or slot is claim.route.slot
 
-    def depart(self, request: Request, scope: Scope, now: float) -> Permit:
-        permit = scope.take(now)
-        self._flights[request] = Flight(scope, permit)
+    def depart(self, request: Request, route: Route, now: float) -> Flight:
+        flight = self._flights[request] = route.take(now)
         self.unclaim(request)
-        return permit
+        return flight
 
     def arrive(self, request: Request) -> Flight | None:
         """Return None for what was never sent."""

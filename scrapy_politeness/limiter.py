@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from scrapy_politeness import rules
 from scrapy_politeness.core.pace import Pace
+from scrapy_politeness.rules import checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,17 +57,17 @@ class RateLimiter:
                 f"rate={rate!r}, delay={delay!r}: exactly one of them must be given"
             )
         if delay is None:
-            interval = _check("rate", rate, _interval)
+            interval = checked("rate", rate, _interval)
         else:
-            interval = _check("delay", delay, rules.not_negative)
+            interval = checked("delay", delay, rules.not_negative)
         self._interval = min(interval, _LONGEST_INTERVAL)
-        self._burst = _check("burst", burst, rules.at_least_one)
+        self._burst = checked("burst", burst, rules.at_least_one)
         # A rate holds on average, so that a late timer costs nothing; a delay is a
         # promise.
         exact = delay is not None and self._burst == 1
         self._floor = self._interval if exact else 0.0
-        self._backoff_base = _check("backoff_base", backoff_base, rules.not_negative)
-        self._backoff_max = _check("backoff_max", backoff_max, rules.not_negative)
+        self._backoff_base = checked("backoff_base", backoff_base, rules.not_negative)
+        self._backoff_max = checked("backoff_max", backoff_max, rules.not_negative)
         self._clock = clock
         self._sleep = sleep
         # Reentrant, for the signal handler that calls reset() while its thread is here.
@@ -102,7 +103,7 @@ class RateLimiter:
 
         Of several backoffs at a time the latest end counts, not the sum.
         """
-        doublings = _check("attempt", attempt, _doublings)
+        doublings = checked("attempt", attempt, _doublings)
         with self._lock:
             if not self._enabled:
                 return 0.0
@@ -192,13 +193,6 @@ class RateLimiter:
         self._backoff_over.notify_all()
         for turn in self._line:
             turn.notify()
-
-
-def _check(name: str, value: Any, rule: Callable[[Any], _T]) -> _T:
-    try:
-        return rule(value)
-    except ValueError as error:
-        raise ValueError(f"{name}={value!r}: {error}") from None
 
 
 def _interval(rate: Any) -> float:

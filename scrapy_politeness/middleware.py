@@ -16,8 +16,9 @@ from scrapy.http.request import NO_CALLBACK
 from scrapy_politeness.classify import classify_exception, classify_response
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.engine import host_of
-from scrapy_politeness.extension import EXEMPT, PolitenessExtension
+from scrapy_politeness.extension import PolitenessExtension
 from scrapy_politeness.gate import NO_WAIT, SHORT_WAIT
+from scrapy_politeness.layers import EXEMPT
 from scrapy_politeness.policy import is_enabled
 from scrapy_politeness.robots import (
     MAX_RESCHEDULES,
@@ -91,15 +92,15 @@ class PolitenessMiddleware:
     async def process_request(self, request: Request) -> Request | None:
         extension = self._extension
         extension.refused.discard(request)
-        scope = extension.scope_for(request)
+        scope = extension.layers.slot_for(request)
         if scope is not None and not request.meta.get(EXEMPT):
             if not await self._know_robots(request, scope):
                 return self._hand_back(request)
             # CONCURRENT_REQUESTS_PER_IP: now that the address is known, it counts.
-            scope = extension.scope_for(request)
+            scope = extension.layers.slot_for(request)
             if scope is not None and not await self._pass(request, scope):
                 return self._hand_back(request)
-        extension.engine.stamp(request, extension.key_for(request))
+        extension.engine.stamp(request, extension.layers.key_for(request))
         if scope is not None:
             extension.engine.take_over(request, scope.concurrency)
         return None
@@ -119,8 +120,11 @@ class PolitenessMiddleware:
         if robots_site(request) is not None:
             codes |= SERVER_ERRORS
         outcome = classify_response(response, codes, time.time())
-        sent = self._extension.end(request, outcome)
-        if sent and outcome.verdict is Verdict.REFUSED:
+        route = self._extension.end(request, outcome)
+        if route is None:
+            return
+        self._extension.layers.learn_address(request, response, route)
+        if outcome.verdict is Verdict.REFUSED:
             self._extension.refused.add(request)
 
     async def _know_robots(self, request: Request, scope: Scope) -> bool:
@@ -140,11 +144,14 @@ class PolitenessMiddleware:
         extension = self._extension
         extension.obey_robots(request, scope)
         asked_at = time.monotonic()
+        route = extension.layers.route_for(request, scope)
         patience = partial(self._patience, request, scope)
-        permit = await extension.gate.enter(scope, request, patience)
-        if permit is None:
+        flight = await extension.gate.enter(route, request, patience)
+        if flight is None:
             return False
-        waited = permit.sent_at - asked_at
+        if flight.permit.resumed:
+            extension.news.resumed(scope)
+        waited = flight.permit.sent_at - asked_at
         if waited >= NO_WAIT:
             stats = extension.stats
             stats.inc_value("politeness/waits")
@@ -157,9 +164,13 @@ class PolitenessMiddleware:
         if extension.engine.is_closing:
             unscheduled = self._is_unscheduled(request)
             return _PATIENCE_WHEN_CLOSING if unscheduled else -math.inf
-        # What the queue handed out can wait there, without a place in the downloader.
-        by_queue = extension.journeys.came_by_queue(request, scope)
-        return SHORT_WAIT if by_queue else math.inf
+        if not extension.journeys.came_by_queue(request, scope):
+            return math.inf
+        # What the queue handed out can wait there, without a place in the downloader;
+        # unless it waits for what the queue does not know of, which would hand it out
+        # again at once.
+        waits_there = extension.queue_holds(scope, time.monotonic() + SHORT_WAIT)
+        return SHORT_WAIT if waits_there else math.inf
 
     def _is_unscheduled(self, request: Request) -> bool:
         """Media, robots.txt: what the scheduler cannot take back."""

@@ -41,6 +41,10 @@ DEFAULTS: dict[str, Any] = {
     "POLITENESS_ROBOTS": True,
     "POLITENESS_ROBOTS_MAX_DELAY": 300.0,
     "POLITENESS_LIMITS": {},
+    "POLITENESS_GLOBAL_LIMIT": None,
+    "POLITENESS_IP_LIMIT": None,
+    "POLITENESS_PROXY_LIMIT": None,
+    "POLITENESS_MAX_SLOTS": 10_000,
     "POLITENESS_EXEMPT": ["localhost", "127.0.0.1", "::1"],
 }
 
@@ -48,6 +52,8 @@ DEFAULTS: dict[str, Any] = {
 _RATES = ("start_rate", "max_rate")
 _LIMIT_RULES: dict[str, rules.Rule] = {
     "limit": rules.limit,
+    "burst": rules.at_least_one,
+    "spacing": rules.spacing,
     "start_rate": rules.not_negative,
     "min_rate": rules.positive,
     "max_rate": rules.not_negative,
@@ -69,11 +75,14 @@ class PolicyError(ValueError):
 
 @dataclass(frozen=True)
 class SlotPolicy:
-    """What holds for one download slot."""
+    """What holds for one download slot; the names are those of Scope."""
 
     bounds: Bounds
     spacing: float
     concurrency: int
+    floor: float = 0.0
+    burst: int = 1
+    from_finish: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,6 +99,10 @@ class Policy:
     spacing: float
     concurrency: int
     limits: Mapping[str, Mapping[str, Any]]
+    global_limit: Limit | None
+    ip_limit: Limit | None
+    proxy_limit: Limit | None
+    max_slots: int
     download_slots: Mapping[str, Mapping[str, Any]]
     jobdir: str | None
 
@@ -114,6 +127,12 @@ class Policy:
             spacing=_spacing(settings, spider),
             concurrency=_concurrency(settings, spider),
             limits=_read(settings, "POLITENESS_LIMITS", _limits),
+            global_limit=_read(
+                settings, "POLITENESS_GLOBAL_LIMIT", rules.optional_limit
+            ),
+            ip_limit=_read(settings, "POLITENESS_IP_LIMIT", rules.optional_limit),
+            proxy_limit=_read(settings, "POLITENESS_PROXY_LIMIT", rules.optional_limit),
+            max_slots=_read(settings, "POLITENESS_MAX_SLOTS", rules.at_least_one),
             download_slots=_read(settings, "DOWNLOAD_SLOTS", _download_slots),
             jobdir=settings["JOBDIR"],
         )
@@ -134,17 +153,32 @@ class Policy:
         limit: Limit | None = own.get("limit")
         spacing = slot.get("delay", self.spacing)
         per_domain = slot.get("concurrency", self.concurrency)
+        burst = own.get("burst", 1)
+        from_finish = own.get("spacing") == "finish"
         return SlotPolicy(
             bounds=_own_bounds(self.bounds, own),
             spacing=max(spacing, limit.interval) if limit else spacing,
-            concurrency=own.get("concurrency", per_domain),
+            concurrency=1 if from_finish else own.get("concurrency", per_domain),
+            # A burst does not make a delay of the user's own any shorter.
+            floor=spacing if burst > 1 else 0.0,
+            burst=burst,
+            from_finish=from_finish,
         )
+
+    def bounds_within(self, limit: Limit) -> Bounds:
+        """For what adapts below a limit of the user's, and begins there."""
+        rate = 1 / limit.interval
+        return _settled(replace(self.bounds, start_rate=rate, max_rate=rate))
 
     def is_exempt(self, host: str) -> bool:
         host = host.lower()
         if host in self.exempt or not self._exempts_domains:
             return host in self.exempt
         return any(name in self.exempt for name in _names(host))
+
+    @cached_property
+    def has_shared_limits(self) -> bool:
+        return bool(self.global_limit or self.ip_limit or self.proxy_limit)
 
     @cached_property
     def _exempts_domains(self) -> bool:
@@ -259,10 +293,19 @@ def _settled(bounds: Bounds) -> Bounds:
 
 
 def _limits(value: Any) -> dict[str, dict[str, Any]]:
-    return {
+    limits = {
         rules.slot_name(key): rules.row(key, values, _LIMIT_RULES)
         for key, values in rules.table(value).items()
     }
+    for key, own in limits.items():
+        if own.get("spacing") == "finish":
+            for name in ("burst", "concurrency"):
+                if own.get(name, 1) > 1:
+                    raise ValueError(
+                        f"{name}={own[name]!r} of {key!r} makes no sense beside "
+                        'spacing="finish", which sends one at a time'
+                    )
+    return limits
 
 
 def _download_slots(value: Any) -> dict[str, dict[str, Any]]:

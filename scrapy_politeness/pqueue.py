@@ -6,8 +6,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from scrapy_politeness.backlog import Backlog, DiskBacklog, MemoryBacklog
-from scrapy_politeness.core.agenda import Agenda
 from scrapy_politeness.extension import PolitenessExtension
+from scrapy_politeness.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -78,7 +78,6 @@ class PolitePriorityQueue:
                 "POLITENESS_ENABLED"
             )
         self._extension = extension
-        self._agenda = Agenda()
         self._is_stored = bool(key)
         self._backlog: Backlog
         if key:
@@ -93,49 +92,50 @@ class PolitePriorityQueue:
             self._backlog = MemoryBacklog(
                 crawler, downstream_queue_cls, start_queue_cls
             )
+        self._turns = Turns(extension, self._backlog)
         now = time.monotonic()
         for slot in self._backlog.slots():
-            self._agenda.put(slot, now)
+            self._turns.plan(slot, now)
         extension.add_queue(self)
 
     def push(self, request: Request) -> None:
-        slot = self._extension.queue_key(request)
+        slot = self._queue_key(request)
         if not isinstance(slot, str):
             # No ValueError: the scheduler would try the memory queue next.
             raise TypeError(f"download_slot={slot!r} of {request} must be a string")
         is_new = slot not in self._backlog
         self._backlog.push(slot, request)  # may fail: a request that cannot be stored
         if is_new:
-            self._plan(slot, time.monotonic())
+            self._turns.plan(slot, time.monotonic())
 
     def pop(self) -> Request | None:
         now = time.monotonic()
         for _ in range(_MOST_PASSED_OVER):
-            slot = self._next_slot(now)
+            slot = self._turns.next_slot(now)
             if slot is None and self._extension.sweep():
-                slot = self._next_slot(now)
+                slot = self._turns.next_slot(now)
             if slot is None:
                 break
             request = self._backlog.pop(slot)
             if request is None:
                 continue
-            if self._is_stored and self._extension.queue_key(request) != slot:
+            if self._is_stored and self._queue_key(request) != slot:
                 # Stored by a run with another POLITENESS_EXEMPT.
                 self.push(request)
                 now = time.monotonic()
                 continue
             self._extension.handed_out(request, slot, now)
-            self._agenda.discard(slot)
+            self._turns.over(slot)
             if slot in self._backlog:
-                self._plan(slot, now)
+                self._turns.plan(slot, now)
             return request
         self._backlog.rest()
-        self._extension.alarm.set(self._agenda.next_time)
+        self._extension.alarm.set(self._turns.next_time)
         return None
 
     def peek(self) -> Request | None:
         now = time.monotonic()
-        while (slot := self._next_slot(now)) is not None:
+        while (slot := self._turns.next_slot(now)) is not None:
             request = self._backlog.peek(slot)
             if request is not None:
                 return request
@@ -152,27 +152,13 @@ class PolitePriorityQueue:
     def __contains__(self, slot: str) -> bool:
         return slot in self._backlog
 
-    def scope_changed(self, scope: Scope) -> None:
-        """The scope may be ready at another time than was planned."""
-        if scope.key in self._backlog:
-            self._plan(scope.key, time.monotonic())
-            self._extension.alarm.set(self._agenda.next_time)
+    def slot_changed(self, slot: Scope) -> None:
+        """The slot, or what it shares with others, may be ready at another time than
+        was planned."""
+        if slot.key in self._backlog:
+            self._turns.plan(slot.key, time.monotonic())
+        if self._backlog:
+            self._extension.alarm.set(self._turns.next_time)
 
-    def _next_slot(self, now: float) -> str | None:
-        """Return the slot that may go and has been waiting longest."""
-        while (slot := self._agenda.due(now)) is not None:
-            if slot not in self._backlog:
-                self._agenda.discard(slot)
-                continue
-            ready_at = self._extension.claimable_at(slot)
-            if ready_at <= now:
-                return slot
-            self._agenda.put(slot, ready_at)
-        return None
-
-    def _plan(self, slot: str, now: float) -> None:
-        ready_at = self._extension.claimable_at(slot)
-        if ready_at <= now and self._agenda.time_of(slot) <= now:
-            return  # it has its place in line
-        # Never in the past: who has been idle for long has no right to go first.
-        self._agenda.put(slot, max(now, ready_at))
+    def _queue_key(self, request: Request) -> str:
+        return self._extension.layers.queue_key(request)

@@ -1,4 +1,4 @@
-"""What robots.txt asks of a crawler's speed: Crawl-delay and Request-rate.
+"""What robots.txt asks of a crawler: Crawl-delay, Request-rate and Visit-time.
 
 Every robots.txt that the crawl receives is read here, whoever asked for it, so
 Scrapy's own robots middleware and this package share one download. Where nobody has
@@ -20,8 +20,10 @@ from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.python import to_unicode
 from twisted.internet.defer import Deferred
 
+from scrapy_politeness.core.memory import Memory
+from scrapy_politeness.engine import go_the_same_way
 from scrapy_politeness.gate import SHORT_WAIT
-from scrapy_politeness.robots_txt import asked_delay, first_nonsense
+from scrapy_politeness.robots_txt import Wishes, first_nonsense
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from scrapy import Spider
     from scrapy.http import Response
 
+    from scrapy_politeness.core.hours import Hours
     from scrapy_politeness.core.scope import Scope
     from scrapy_politeness.engine import Engine
     from scrapy_politeness.policy import Policy
@@ -53,11 +56,13 @@ SERVER_ERRORS = frozenset(range(500, 600))
 OWN_FETCH = "_politeness_robots"
 
 
-class Delay(NamedTuple):
-    """So many seconds between requests; ``since`` is when robots.txt arrived."""
+class Terms(NamedTuple):
+    """What a site asks for: seconds between requests, 0 where it does not care, and
+    the hours for them. ``since`` is when its robots.txt arrived."""
 
-    seconds: float
+    delay: float
     since: float
+    hours: Hours | None
 
 
 class _Asked(NamedTuple):
@@ -81,7 +86,10 @@ def robots_site(request: Request) -> str | None:
 
 class Robots:
     """``scope_of`` returns what limits a request, ``released`` is called with a scope
-    when it no longer waits for robots.txt, ``watch`` when this begins to wait."""
+    when it no longer waits for robots.txt, ``watch`` when this begins to wait.
+
+    The ``remembered`` sites visited last are known; others are asked again.
+    """
 
     def __init__(
         self,
@@ -92,6 +100,7 @@ class Robots:
         scope_of: Callable[[Request], Scope | None],
         released: Callable[[Scope], None],
         watch: Callable[[], None],
+        remembered: int,
     ) -> None:
         self._policy = policy
         self._engine = engine
@@ -101,7 +110,9 @@ class Robots:
         self._watch = watch
         # A site is in neither, then in one, then in the other.
         self._asked: dict[str, _Asked] = {}
-        self._delays: dict[str, Delay | None] = {}
+        self._terms = Memory[str, Terms | None](
+            remembered, lambda site, _: site not in self._asked
+        )
         # Of those asked for, what Scrapy's own robots middleware asks for.
         self._foreign: dict[str, Request] = {}
         self._holding: Counter[Scope | None] = Counter()
@@ -111,8 +122,11 @@ class Robots:
     def is_busy(self) -> bool:
         return bool(self._sleepers or self._foreign)
 
-    def delay_for(self, request: Request) -> Delay | None:
-        return self._delays.get(_site(request))
+    def terms_for(self, request: Request) -> Terms | None:
+        site = _site(request)
+        if site not in self._terms:
+            return None
+        return self._terms[site]
 
     def holds(self, scope: Scope) -> bool:
         """Tell whether the pages of this scope should stay in the scheduler."""
@@ -120,7 +134,7 @@ class Robots:
 
     def note_request(self, request: Request, site: str) -> None:
         """Somebody asks for robots.txt: nobody else needs to."""
-        if site in self._delays:
+        if site in self._terms:
             return
         if site not in self._asked:
             self._add(site, self._scope_of(request))
@@ -142,12 +156,12 @@ class Robots:
         should wait in the scheduler.
         """
         site = _site(request)
-        if site in self._delays:
+        if site in self._terms:
             return True
         if scheduled and self._engine.is_closing:
             return False
         if site not in self._asked:
-            self._begin(site)
+            self._begin(site, request)
         asked = self._asked.get(site)
         if asked is None:
             return True
@@ -173,12 +187,11 @@ class Robots:
             return
         if response.status < 400:
             text = response.body[:_MAX_SIZE].decode("utf-8", errors="replace")
-            seconds = self._delay(text, self._user_agent(request), site)
-            self._delays[site] = Delay(seconds, time.monotonic()) if seconds else None
+            self._terms[site] = self._read(text, self._user_agent(request), site)
         if OWN_FETCH not in request.meta:
             self._over(site)
 
-    def _begin(self, site: str) -> None:
+    def _begin(self, site: str, page: Request) -> None:
         request = Request(
             f"{site}/robots.txt",
             callback=NO_CALLBACK,
@@ -189,6 +202,7 @@ class Robots:
                 OWN_FETCH: True,
             },
         )
+        go_the_same_way(request, page)
         scope = self._scope_of(request)
         self._add(site, scope)
         deferred_from_coro(self._fetch(site, request, scope))
@@ -198,12 +212,15 @@ class Robots:
         self._holding[scope] += 1
 
     def _over(self, site: str) -> None:
-        self._delays.setdefault(site, None)
+        if site not in self._terms:
+            self._terms[site] = None
         self._foreign.pop(site, None)
         asked = self._asked.pop(site, None)
         if asked is None:
             return
         self._holding[asked.scope] -= 1
+        if not self._holding[asked.scope]:
+            del self._holding[asked.scope]  # the scope may be forgotten
         for turn in asked.waiting:
             _answer(turn, True)
         if asked.scope is not None:
@@ -250,7 +267,7 @@ class Robots:
             return self._policy.robots_user_agent
         return to_unicode(request.headers.get("User-Agent") or self._policy.user_agent)
 
-    def _delay(self, text: str, agent: str, site: str) -> float | None:
+    def _read(self, text: str, agent: str, site: str) -> Terms | None:
         nonsense = first_nonsense(text)
         if nonsense is not None:
             self._log.warning(
@@ -258,16 +275,22 @@ class Robots:
                 "is ignored",
                 {"site": site, "line": nonsense[:100]},
             )
-        asked = asked_delay(text, agent)
+        wishes = Wishes.read(text, agent)
+        if not wishes.delay and wishes.hours is None:
+            return None
+        delay = self._clamp(wishes.delay or 0.0, site)
+        return Terms(delay, time.monotonic(), wishes.hours)
+
+    def _clamp(self, delay: float, site: str) -> float:
         longest = self._policy.robots_max_delay
-        if asked is not None and asked > longest:
-            self._log.warning(
-                "robots.txt of %(site)s asks for %(asked).6g s between requests; "
-                "POLITENESS_ROBOTS_MAX_DELAY makes it %(longest).6g s",
-                {"site": site, "asked": asked, "longest": longest},
-            )
-            return longest
-        return asked
+        if delay <= longest:
+            return delay
+        self._log.warning(
+            "robots.txt of %(site)s asks for %(asked).6g s between requests; "
+            "POLITENESS_ROBOTS_MAX_DELAY makes it %(longest).6g s",
+            {"site": site, "asked": delay, "longest": longest},
+        )
+        return longest
 
 
 def _site(request: Request) -> str:

@@ -10,17 +10,27 @@ import ipaddress
 import math
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from scrapy.settings import BaseSettings
 
 from scrapy_politeness.core.pace import Limit
+
+_T = TypeVar("_T")
 
 Rule = Callable[[Any], Any]
 
 _HOST = re.compile(r"(\*\.)?[^\s*/:?#@\[\]]+")
 # An IPv6 address ends in digits too, but has more colons.
 _ENDS_IN_PORT = re.compile(r"(\[.*\]|[^:]*):[0-9]+")
+
+
+def checked(name: str, value: Any, rule: Callable[[Any], _T]) -> _T:
+    """Apply a rule to an argument, and name that in the error."""
+    try:
+        return rule(value)
+    except ValueError as error:
+        raise ValueError(f"{name}={value!r}: {error}") from None
 
 
 def positive(value: Any) -> float:
@@ -90,6 +100,16 @@ def limit(value: Any) -> Limit:
         raise ValueError(
             'must be a count and a period, such as "5/2s", "40/m" or "1000/day"'
         ) from None
+
+
+def optional_limit(value: Any) -> Limit | None:
+    return None if value is None else limit(value)
+
+
+def spacing(value: Any) -> str:
+    if value not in ("start", "finish"):
+        raise ValueError('must be "start" or "finish"')
+    return str(value)
 
 
 def table(value: Any) -> dict[str, Mapping[str, Any]]:

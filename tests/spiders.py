@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, Spider
 from scrapy.http import Response, TextResponse
 from scrapy.spidermiddlewares.httperror import HttpError
+
+from scrapy_politeness import PolitenessExtension
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -88,3 +91,42 @@ class MetaCopier(Spider):
         left = self.urls[self.urls.index(response.url) + 1 :]
         if left:
             yield Request(left[0], meta=response.meta, callback=self.parse)
+
+
+AT_ONCE = 32
+
+
+class Broad(Pages):
+    """Goes from host to host, a few at once, through a ``proxy`` that answers for
+    all; tells what that took after a tenth of them, and at the end."""
+
+    name = "broad"
+    hosts: int
+    proxy: str
+
+    async def start(self) -> AsyncIterator[Request]:
+        for number in range(AT_ONCE):
+            yield self.visit(number)
+
+    def visit(self, number: int) -> Request:
+        return Request(
+            f"http://host{number}.example/page/0",
+            callback=self.parse,
+            cb_kwargs={"number": number},
+            meta={"proxy": self.proxy},
+        )
+
+    def parse(self, response: Response, number: int = 0) -> Iterator[Any]:
+        if number in (self.hosts // 10, self.hosts - 1):
+            yield {"memory": resident_megabytes(), "slots": self.slots()}
+        if number + AT_ONCE < self.hosts:
+            yield self.visit(number + AT_ONCE)
+
+    def slots(self) -> int:
+        politeness = self.crawler.get_extension(PolitenessExtension)
+        return 0 if politeness is None else len(politeness.layers)
+
+
+def resident_megabytes() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096 / 1e6

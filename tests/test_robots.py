@@ -1,16 +1,27 @@
-"""robots.txt: Crawl-delay and Request-rate, judged by the server's log."""
+"""robots.txt: Crawl-delay, Request-rate, Visit-time, judged by the server's log."""
 
 from __future__ import annotations
 
+import time
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from scrapy import Request
+from scrapy.http import Response
+from scrapy.http.request import NO_CALLBACK
+from scrapy.settings import Settings
 
-from tests.crawl import REACTORS, Reactor, crawl
+from scrapy_politeness.policy import Policy
+from scrapy_politeness.robots import OWN_FETCH, Robots
+from tests.crawl import REACTORS, Reactor, crawl, start_crawl
+from tests.settings import fixed
 from tests.site import Answer
+from tests.spiders import Pages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from tests.site import Site
 
@@ -74,6 +85,9 @@ def test_the_rules_for_our_own_user_agent_count(
         "Crawl-delay: soon",
         "Crawl-delay: 1e400",
         f"Request-rate: 1/{'9' * 400}s",
+        "Visit-time: 0600",
+        "Visit-time: 2500-2600",
+        "Visit-time: at night",
     ],
     ids=lambda line: line[:30],
 )
@@ -220,3 +234,192 @@ def test_robots_may_be_switched_off(site: Callable[..., Site]) -> None:
     result = crawl(urls=server.page_urls(), settings=settings)
     assert robots_requests(server) == 0
     assert result.seconds < 1
+
+
+CLOSED = "robots.txt allows visits from"
+
+
+def visit_time(begin: int, end: int) -> str:
+    """Return a robots.txt with hours that begin and end so many hours from now."""
+    now = datetime.now(timezone.utc)
+    times = [f"{now + timedelta(hours=hours):%H%M}" for hours in (begin, end)]
+    return f"User-agent: *\nVisit-time: {times[0]}-{times[1]}\n"
+
+
+@pytest.mark.parametrize("reactor", REACTORS)
+@pytest.mark.parametrize("obey", [True, False])
+def test_nothing_is_fetched_outside_the_visit_time(
+    site: Callable[..., Site], obey: bool, reactor: Reactor
+) -> None:
+    server = site(20, robots=visit_time(4, 8))
+    settings = {**FAST, "ROBOTSTXT_OBEY": obey}
+    with start_crawl(
+        urls=server.page_urls(), settings=settings, reactor=reactor
+    ) as running:
+        running.wait_for_log(CLOSED)
+        running.interrupt()
+        result = running.wait(timeout=10)
+    assert [arrival.path for arrival in server.arrivals] == ["/robots.txt"]
+    assert result.stats["finish_reason"] == "shutdown"
+    assert result.log.count(CLOSED) == 1
+    assert "UTC; silent for 4 h" in result.log
+    assert "Traceback" not in result.log
+
+
+def test_a_closed_host_holds_up_no_other_and_is_told_once(
+    site: Callable[..., Site],
+) -> None:
+    closed = site(20, hosts=["127.0.1.1"], robots=visit_time(4, 8))
+    open_ = site(40, hosts=["127.0.1.2"], robots=visit_time(-4, 8))
+    urls = closed.page_urls("127.0.1.1") + open_.page_urls("127.0.1.2")
+    settings = {**FAST, "CONCURRENT_REQUESTS": 4, "CLOSESPIDER_TIMEOUT": 3}
+    result = crawl(urls=urls, settings=settings, timeout=20)
+    assert result.stats["finish_reason"] == "closespider_timeout"
+    assert [arrival.path for arrival in closed.arrivals] == ["/robots.txt"]
+    assert sum(open_.pages_served().values()) == 41
+    assert result.log.count(CLOSED) == 1
+    # Those that the queue handed out before robots.txt came, and no more.
+    assert result.stats.get("politeness/handed_back", 0) <= 4
+
+
+@pytest.mark.parametrize(
+    "robots",
+    [visit_time(-4, 4), visit_time(-20, 2), visit_time(5, 5)],
+    ids=["now", "nearly always", "always"],
+)
+def test_within_the_visit_time_all_is_fetched(
+    site: Callable[..., Site], robots: str
+) -> None:
+    server = site(10, robots=robots)
+    result = crawl(urls=server.page_urls(), settings=FAST)
+    assert len(result.items) == 10
+    assert CLOSED not in result.log
+    assert result.stats["finish_reason"] == "finished"
+
+
+def test_the_visit_time_of_our_own_user_agent_counts(
+    site: Callable[..., Site],
+) -> None:
+    ours = visit_time(-4, 4).replace("*", "tester")
+    server = site(5, robots=f"{visit_time(4, 8)}\n{ours}")
+    result = crawl(urls=server.page_urls(), settings={**FAST, "USER_AGENT": "tester"})
+    assert len(result.items) == 5
+
+
+def test_hours_and_delay_are_kept_together(site: Callable[..., Site]) -> None:
+    server = site(4, robots=visit_time(-4, 4) + "Crawl-delay: 0.2\n")
+    crawl(urls=server.page_urls(), settings=FAST)
+    assert min(server.gaps()) >= 0.2
+
+
+def test_what_was_held_outside_the_visit_time_is_fetched_by_a_later_run(
+    site: Callable[..., Site], tmp_path: Path
+) -> None:
+    server = site(10, robots=visit_time(4, 8))
+    settings = {**FAST, "JOBDIR": str(tmp_path)}
+    with start_crawl(urls=server.page_urls(), settings=settings) as running:
+        running.wait_for_log(CLOSED)
+        running.interrupt()
+        running.wait(timeout=10)
+    server.robots = visit_time(-4, 4)
+    result = crawl(urls=server.page_urls(), settings=settings, timeout=20)
+    assert len(result.items) == 10
+    pages = [a.path for a in server.arrivals if a.path != "/robots.txt"]
+    assert len(pages) == len(set(pages)) == 10
+
+
+class AtTime(Pages):
+    """The clock on the wall of its process shows ``wall_now`` when it starts."""
+
+    name = "at_time"
+    wall_now: float
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        wall_clock = time.time
+        shift = self.wall_now - wall_clock()
+        time.time = lambda: wall_clock() + shift
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        yield {"wall_time": time.time()}
+
+
+MORNING = "User-agent: *\nVisit-time: 0600-0845\n"
+BEGIN = datetime(2030, 5, 17, 6, 0, tzinfo=timezone.utc).timestamp()
+END = datetime(2030, 5, 17, 8, 45, tzinfo=timezone.utc).timestamp()
+
+
+def test_the_crawl_goes_on_when_the_visit_time_begins(
+    site: Callable[..., Site],
+) -> None:
+    server = site(10, robots=MORNING)
+    urls = server.page_urls()
+    result = crawl(AtTime, urls=urls, settings=FAST, wall_now=BEGIN - 4)
+    assert len(result.items) == 10
+    assert min(item["wall_time"] for item in result.items) >= BEGIN
+    assert result.log.count("from 06:00 to 08:45 UTC; silent for 0.0") == 1
+    assert result.log.count(CLOSED) == 1
+
+
+def test_the_crawl_falls_silent_when_the_visit_time_ends(
+    site: Callable[..., Site],
+) -> None:
+    server = site(100, robots=MORNING)
+    settings = fixed(5, POLITENESS_ROBOTS=True, CLOSESPIDER_TIMEOUT=8)
+    urls = server.page_urls()
+    result = crawl(AtTime, urls=urls, settings=settings, wall_now=END - 4)
+    assert result.stats["finish_reason"] == "closespider_timeout"
+    # The last one was sent in time, and answered a little later.
+    assert END - 4 < max(item["wall_time"] for item in result.items) < END + 1
+    assert result.log.count("from 06:00 to 08:45 UTC; silent for 21 h") == 1
+    assert result.log.count(CLOSED) == 1
+
+
+class Library:
+    """Two sites are remembered; ``arrive`` brings a robots.txt."""
+
+    def __init__(self) -> None:
+        self.robots = Robots(
+            Policy.read(Settings()),
+            engine=None,  # type: ignore[arg-type]
+            spider=None,
+            scope_of=lambda request: None,
+            released=lambda scope: None,
+            watch=lambda: None,
+            remembered=2,
+        )
+
+    def ask(self, site: str, **meta: bool) -> Request:
+        request = Request(
+            f"https://{site}/robots.txt",
+            callback=NO_CALLBACK,
+            meta={"dont_obey_robotstxt": True, **meta},
+        )
+        self.robots.note_request(request, f"https://{site}")
+        return request
+
+    def arrive(self, site: str, **meta: bool) -> None:
+        request = self.ask(site, **meta)
+        response = Response(request.url, body=DELAY.encode())
+        self.robots.response_received(response, request)
+
+    def knows(self, site: str) -> bool:
+        return self.robots.terms_for(Request(f"https://{site}/page")) is not None
+
+
+def test_the_sites_visited_last_are_remembered() -> None:
+    library = Library()
+    library.arrive("a.example")
+    library.arrive("b.example")
+    assert library.knows("a.example")
+    library.arrive("c.example")
+    sites = ["a.example", "b.example", "c.example"]
+    assert [library.knows(site) for site in sites] == [True, False, True]
+
+
+def test_a_site_that_is_being_asked_for_is_not_forgotten() -> None:
+    library = Library()
+    library.arrive("a.example", **{OWN_FETCH: True})
+    for site in ("b.example", "c.example", "d.example"):
+        library.arrive(site)
+    assert library.knows("a.example")

@@ -177,6 +177,14 @@ class Governor:
     def burst(self) -> float:
         return self._ceiling.burst
 
+    @property
+    def is_settled(self) -> bool:
+        """Tell whether the rate has found its place."""
+        if self.phase is Phase.TOLD or self.rate >= self._bounds.max_rate:
+            return True
+        is_held = self.phase in (Phase.HOLD, Phase.PROBE)
+        return is_held and self._ceiling.gap is Gap.CLOSE
+
     def recall(self, ceiling: float, burst: float, now: float) -> None:
         """Go on from what an earlier run has learned."""
         self._ceiling.value = ceiling

@@ -39,6 +39,8 @@ class Permit:
     itself included. ``rate`` is the one it was sent at, where the crawl kept up with
     what its pace or robots.txt allowed.
 
+    It ended a silence if it ``resumed`` a slot that was paused or held.
+
     ``paced`` says that the pace is what had held it back: only then does a success
     tell that the host would stand a higher rate.
     """
@@ -47,3 +49,4 @@ class Permit:
     paced: bool
     beside: int = 1
     rate: float | None = None
+    resumed: bool = False

@@ -9,19 +9,15 @@ from scrapy_politeness.core.crowd import Crowd
 from scrapy_politeness.core.governor import Bounds, Governor
 from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
-from scrapy_politeness.core.pace import Pace
+from scrapy_politeness.core.pace import HEAD_START, PROMPT, Pace
 from scrapy_politeness.core.strain import Strain
 
-# A request sent up to this long after its time was still held back by the pace: the
-# event loop was busy, not the spider out of work.
-_PROMPT = 0.05
-
-# A request that is handed out needs a few turns of the event loop to get to the gate.
-_HEAD_START = 0.005
-
-# It needs longer where robots.txt has to come first. Until it is sent, no more are
-# handed out than could be sent in this time.
+# A request on its way to the gate needs longer where robots.txt has to come first.
+# Until it is sent, no more are handed out than could be sent in this time.
 _ON_THE_WAY = 0.05
+
+# A rate that differs by no more than this from another is the same.
+_NEWS = 0.1
 
 # The host measures a Crawl-delay at its own door, and no two requests travel equally
 # fast: a connection to open, a busy event loop.
@@ -30,58 +26,87 @@ _TRAVEL_TIME_DIFFERENCE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What an outcome did to a scope."""
+    """What an outcome did to a scope. ``settled_at`` is the rate at which it has just
+    settled, if it has."""
 
     old_rate: float
     new_rate: float
     pause: float
     cut: bool
+    settled_at: float | None = None
 
 
 class _Lessons:
     """What the answers of a host teach. Many hosts are asked only once, and most
     slots of a broad crawl wait for their first answer: so it is made with that."""
 
-    __slots__ = ("crowd", "governor", "strain")
+    __slots__ = ("_settled_at", "crowd", "governor", "strain")
 
     def __init__(self, bounds: Bounds, concurrency: int) -> None:
         self.governor = Governor(bounds)
         self.crowd = Crowd(concurrency)
         self.strain = Strain()
+        self._settled_at = 0.0
+
+    def newly_settled_at(self) -> float | None:
+        """Return the rate that was settled at, if that is news. Each probe leads
+        away from there, and most lead back: that is none."""
+        rate = self.governor.rate
+        moved = abs(rate - self._settled_at) > _NEWS * rate
+        if not self.governor.is_settled or not moved:
+            return None
+        self._settled_at = rate
+        return rate
 
 
 class Scope:
     """Pace, governor, pause and concurrency of one slot.
 
-    ``spacing`` is the user's own minimum between two requests, ``concurrency`` how
-    many may be under way at once.
+    ``spacing`` is the user's own minimum between two requests on average, ``floor``
+    between any two, ``concurrency`` how many may be under way at once, and ``burst``
+    how many may go at once after a time of rest. With ``from_finish``, requests go one
+    at a time, and spacings are counted from the end of each.
     """
 
     __slots__ = (
         "_bounds",
         "_claimed_at",
+        "_floor",
+        "_from_finish",
         "_lessons",
         "_most",
         "_pace",
         "_robots_delay",
         "_spacing",
         "claims",
+        "held_until",
         "in_flight",
         "key",
         "paused_until",
     )
 
     def __init__(
-        self, key: str, bounds: Bounds, *, spacing: float, concurrency: int
+        self,
+        key: str,
+        bounds: Bounds,
+        *,
+        spacing: float,
+        concurrency: int,
+        floor: float = 0.0,
+        burst: int = 1,
+        from_finish: bool = False,
     ) -> None:
         self.key = key
         self.in_flight = 0
         self.claims = 0
         self._claimed_at = -math.inf
         self.paused_until = -math.inf
-        self._pace = Pace()
+        self.held_until = -math.inf
+        self._pace = Pace(burst)
         self._robots_delay = 0.0
         self._spacing = spacing
+        self._floor = floor
+        self._from_finish = from_finish
         self._bounds = bounds
         self._most = concurrency
         self._lessons: _Lessons | None = None
@@ -100,8 +125,14 @@ class Scope:
     def ready_at(self) -> float:
         """From when on the pace and the pause allow one more request."""
         return max(
-            self.paused_until, self._pace.ready_at(self._interval, self._robots_delay)
+            self.paused_until,
+            self.held_until,
+            self._pace.ready_at(self._interval, self._least_gap),
         )
+
+    @property
+    def _least_gap(self) -> float:
+        return max(self._robots_delay, self._floor)
 
     @property
     def claimable_at(self) -> float:
@@ -113,8 +144,8 @@ class Scope:
         if self.in_flight + self.claims >= self.concurrency:
             return math.inf
         if not self.claims:
-            return self.ready_at - _HEAD_START
-        interval = max(self._interval, self._robots_delay)
+            return self.ready_at - HEAD_START
+        interval = max(self._interval, self._least_gap)
         if self.claims * interval >= _ON_THE_WAY:
             return math.inf
         return max(self.ready_at, self._claimed_at) + self.claims * interval
@@ -133,20 +164,25 @@ class Scope:
         """Let one request through, now."""
         late = now - self.ready_at
         interval = self._interval
+        gap = self._least_gap
         # Where something else than the rate holds, a higher rate would change nothing.
-        by_rate = 1 / self._rate > max(self._spacing, self._robots_delay)
-        self._pace.take(now, interval, self._robots_delay)
+        by_rate = 1 / self._rate > max(self._spacing, gap)
+        self._pace.take(now, interval, gap)
+        resumed = max(self.paused_until, self.held_until) > -math.inf
+        self.paused_until = self.held_until = -math.inf
         self.in_flight += 1
-        slowest = max(interval, self._robots_delay)
-        kept_up = late <= max(slowest, _PROMPT)
+        slowest = max(interval, gap)
+        kept_up = late <= max(slowest, PROMPT)
         rate = 1 / slowest if kept_up else None
-        return Permit(now, by_rate and kept_up, self.in_flight, rate)
+        return Permit(now, by_rate and kept_up, self.in_flight, rate, resumed)
 
     def settle(
         self, permit: Permit, outcome: Outcome, now: float, chance: float
     ) -> Change:
         """A request that was let through is over."""
         self.in_flight -= 1
+        if self._from_finish:
+            self._pace.restart(now)
         lessons = self._learn()
         governor = lessons.governor
         old_rate = governor.rate
@@ -161,8 +197,14 @@ class Scope:
             # It was the crowd that was too much, not the rate.
             governor.forget(now)
         if advice.pause:
-            self.hold(now + advice.pause)
-        return Change(old_rate, governor.rate, advice.pause, advice.cut)
+            self.pause(now + advice.pause)
+        return Change(
+            old_rate,
+            governor.rate,
+            advice.pause,
+            advice.cut,
+            lessons.newly_settled_at(),
+        )
 
     @property
     def learned(self) -> Learned | None:
@@ -178,9 +220,25 @@ class Scope:
         lessons.governor.recall(learned.ceiling, learned.burst, now)
         lessons.crowd.limit = min(lessons.crowd.limit, learned.concurrency)
 
-    def hold(self, until: float) -> None:
-        """Send nothing before ``until``; of several holds the latest counts."""
+    def pause(self, until: float) -> None:
+        """The host wants silence until then; of several pauses the latest counts."""
         self.paused_until = max(self.paused_until, until)
+        self._pace.rest_until(until, self._interval)
+
+    def hold(self, until: float) -> None:
+        """The user wants silence until then; of several holds the latest counts."""
+        self.held_until = max(self.held_until, until)
+
+    def is_idle(self, now: float) -> bool:
+        """Tell whether to forget this scope would make no difference for the host."""
+        return not self.in_flight and not self.claims and self.ready_at <= now
+
+    def reconfigure(self, bounds: Bounds, *, spacing: float, floor: float) -> None:
+        """Go on with other limits, and forget what was learned under the old ones."""
+        self._bounds = bounds
+        self._spacing = spacing
+        self._floor = floor
+        self._lessons = None
 
     def obey_robots(self, delay: float, now: float) -> bool:
         """Keep ``delay`` seconds between requests, counted from ``now``, when

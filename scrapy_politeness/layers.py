@@ -1,0 +1,198 @@
+"""All that is limited in one crawl: its slots, and the budgets that they share."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from scrapy_politeness.core.budget import Budget
+from scrapy_politeness.core.memory import Memory
+from scrapy_politeness.core.route import Route
+from scrapy_politeness.core.scope import Scope
+from scrapy_politeness.engine import host_of, is_local, proxy_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scrapy import Request
+    from scrapy.http import Response
+
+    from scrapy_politeness.core.pace import Limit
+    from scrapy_politeness.engine import Engine
+    from scrapy_politeness.policy import Policy, SlotPolicy
+
+# Lets one request pass without waiting.
+EXEMPT = "politeness_exempt"
+# Limits one request under this key instead of its download slot.
+SLOT = "politeness_slot"
+
+# Stands before the slot in the queue's keys of requests that nothing limits.
+_FREE = "free "
+
+
+class Layers:
+    """``is_pending`` tells whether requests of a slot wait anywhere: then it must not
+    be forgotten."""
+
+    def __init__(
+        self, policy: Policy, engine: Engine, is_pending: Callable[[Scope], bool]
+    ) -> None:
+        self._policy = policy
+        self._engine = engine
+        self._is_pending = is_pending
+        self._slots = Memory[str, Scope | None](policy.max_slots, self._may_forget)
+        # What the user has set while the crawl runs outlives the slot's memory.
+        self._rates: dict[str, float] = {}
+        self.overall = (
+            Budget("the whole crawl", policy.global_limit)
+            if policy.global_limit
+            else None
+        )
+        self._proxies = Memory[str, Budget](policy.max_slots, _is_idle)
+        self._servers = Memory[str, Budget](policy.max_slots, _is_idle)
+        # A host's address is known as long as its slot is, and not much longer.
+        self._addresses = Memory[str, str](policy.max_slots, lambda host, _: True)
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def key_for(self, request: Request) -> str:
+        slot = self._engine.slot_key(request)
+        return request.meta.get(SLOT) or slot
+
+    def slot_for(self, request: Request) -> Scope | None:
+        """Return the slot that limits this request; None where nothing does."""
+        key = self.key_for(request)
+        return None if self._is_free(request, key) else self.slot(key)
+
+    def slot(self, key: str) -> Scope | None:
+        if key not in self._slots:
+            self._slots[key] = self._new_slot(key)
+        return self._slots[key]
+
+    def route_for(self, request: Request, slot: Scope) -> Route:
+        """Return all that this request, which is about to be sent, needs permits of."""
+        if not self._policy.has_shared_limits:
+            return Route(slot)
+        proxy = proxy_of(request)
+        # Whoever goes through a proxy does not see the server's address.
+        server = None if proxy else self._server_of(host_of(request))
+        through = self._proxy(proxy) if proxy else None
+        return Route(slot, tuple(b for b in (self.overall, server, through) if b))
+
+    def queue_key(self, request: Request) -> str:
+        """Return under which key a request waits in the queue."""
+        key = self.key_for(request)
+        if self._is_free(request, key) or request.meta.get(EXEMPT):
+            return _FREE + key
+        return key
+
+    @staticmethod
+    def is_free(queue_key: str) -> bool:
+        return queue_key.startswith(_FREE)
+
+    def seen(self, queue_key: str) -> Scope | None:
+        """Return the slot, unless none of its requests was sent so far."""
+        return self._slots.get(queue_key)
+
+    def server_of(self, queue_key: str) -> Budget | None:
+        """Return the budget of the address that a slot was last seen at."""
+        return None if self._policy.ip_limit is None else self._server_of(queue_key)
+
+    def queue_route(self, queue_key: str) -> Route | None:
+        """Return what the queue knows of a request's route: all but the proxy."""
+        if self.is_free(queue_key):
+            return None
+        slot = self.slot(queue_key)
+        if slot is None:
+            return None
+        shared = (self.overall, self.server_of(queue_key))
+        return Route(slot, tuple(budget for budget in shared if budget))
+
+    def learn_address(self, request: Request, response: Response, sent: Route) -> None:
+        """The answer tells at which address the host is."""
+        limit = self._policy.ip_limit
+        if limit is None or response.ip_address is None or proxy_of(request):
+            return
+        address = str(response.ip_address)
+        host = host_of(request)
+        self._addresses[host] = address
+        server = self._server(address, limit)
+        if server not in sent.shared:
+            # Nobody knew that it would go there, but it counts.
+            server.take(time.monotonic())
+
+    def set_rate(self, key: str, rate: float) -> Scope | None:
+        """Replace the user's own limits of a slot; they stay replaced until reset."""
+        self._rates[key] = rate
+        return self._reconfigured(key)
+
+    def reset(self, key: str) -> Scope | None:
+        """Return to the settings, and forget all that was learned."""
+        self._rates.pop(key, None)
+        return self._reconfigured(key)
+
+    def _reconfigured(self, key: str) -> Scope | None:
+        slot = self.slot(key)
+        own = self._slot_policy(key)
+        if slot is not None and own is not None:
+            slot.reconfigure(own.bounds, spacing=own.spacing, floor=own.floor)
+        return slot
+
+    def _is_free(self, request: Request, key: str) -> bool:
+        if SLOT not in request.meta and self._engine.names_by_host(request):
+            return is_local(request) or self._policy.is_exempt(key)
+        return is_local(request) or self._policy.is_exempt(host_of(request))
+
+    def _new_slot(self, key: str) -> Scope | None:
+        own = self._slot_policy(key)
+        if own is None:
+            return None
+        return Scope(
+            key,
+            own.bounds,
+            spacing=own.spacing,
+            concurrency=own.concurrency,
+            floor=own.floor,
+            burst=own.burst,
+            from_finish=own.from_finish,
+        )
+
+    def _slot_policy(self, key: str) -> SlotPolicy | None:
+        own = self._policy.for_slot(key)
+        rate = self._rates.get(key)
+        if own is None or rate is None:
+            return own
+        low = min(own.bounds.min_rate, rate)
+        bounds = replace(own.bounds, start_rate=rate, max_rate=rate, min_rate=low)
+        return replace(own, bounds=bounds, spacing=0.0, floor=0.0)
+
+    def _server_of(self, host: str) -> Budget | None:
+        limit = self._policy.ip_limit
+        if limit is None or host not in self._addresses:
+            return None
+        return self._server(self._addresses[host], limit)
+
+    def _server(self, address: str, limit: Limit) -> Budget:
+        if address not in self._servers:
+            self._servers[address] = Budget(address, limit)
+        return self._servers[address]
+
+    def _proxy(self, proxy: str) -> Budget | None:
+        limit = self._policy.proxy_limit
+        if limit is None:
+            return None
+        if proxy not in self._proxies:
+            bounds = self._policy.bounds_within(limit)
+            self._proxies[proxy] = Budget(proxy, limit, bounds)
+        return self._proxies[proxy]
+
+    def _may_forget(self, key: str, slot: Scope | None) -> bool:
+        if slot is None:
+            return True
+        return slot.is_idle(time.monotonic()) and not self._is_pending(slot)
+
+
+def _is_idle(key: str, budget: Budget) -> bool:
+    return budget.is_idle(time.monotonic())

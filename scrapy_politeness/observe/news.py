@@ -1,0 +1,161 @@
+"""What happens to a slot, told in the log, the stats and by signals."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from scrapy_politeness import signals
+
+if TYPE_CHECKING:
+    from scrapy.crawler import Crawler
+
+    from scrapy_politeness.core.budget import Budget
+    from scrapy_politeness.core.hours import Hours
+    from scrapy_politeness.core.outcome import Outcome
+    from scrapy_politeness.core.scope import Change, Scope
+    from scrapy_politeness.policy import Policy
+
+logger = logging.getLogger(__name__)
+
+# A rate that falls by less is fine tuning.
+_SLOWER = 0.95
+
+
+class News:
+    def __init__(self, crawler: Crawler) -> None:
+        assert crawler.stats is not None
+        self._stats = crawler.stats
+        self._crawler = crawler
+        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
+
+    def opened(self, policy: Policy, *, by_queue: bool) -> None:
+        bounds = policy.bounds
+        self._log.info(
+            "Polite crawl: each slot starts at %(start).3g/s and adapts between "
+            "%(low).3g/s and %(high).3g/s; robots.txt delays are %(robots)s; "
+            "exempt: %(exempt)s",
+            {
+                "start": bounds.start_rate,
+                "low": bounds.min_rate,
+                "high": bounds.max_rate,
+                "robots": "obeyed" if policy.robots else "not read",
+                "exempt": ", ".join(sorted(policy.exempt)) or "nobody",
+            },
+        )
+        for what, limit in (
+            ("all requests together", policy.global_limit),
+            ("each server address", policy.ip_limit),
+            ("each proxy", policy.proxy_limit),
+        ):
+            if limit is not None:
+                self._log.info(
+                    "At most %(count)d requests in %(period).6g s for %(what)s",
+                    {"count": limit.count, "period": limit.period, "what": what},
+                )
+        if not by_queue:
+            self._log.warning(
+                "The scheduler does not use scrapy_politeness.PolitePriorityQueue: "
+                "requests that must wait for their host wait in the downloader, where "
+                "they count towards CONCURRENT_REQUESTS and hold up other hosts"
+            )
+
+    def settled(self, slot: Scope, outcome: Outcome, change: Change) -> None:
+        """A request of this slot is over."""
+        if outcome.verdict.is_overload:
+            self._stats.inc_value(f"politeness/{outcome.verdict.name.lower()}")
+        details = {
+            "slot": slot.key,
+            "reason": outcome.reason or "its quota",
+            "old": change.old_rate,
+            "new": change.new_rate,
+            "pause": change.pause,
+        }
+        if change.cut:
+            self._stats.inc_value("politeness/slowdowns")
+            self._log.warning(
+                "%(slot)s: rate %(old).3g/s → %(new).3g/s because of %(reason)s; "
+                "silent for %(pause).1f s",
+                details,
+            )
+        elif change.new_rate > change.old_rate:
+            self._stats.inc_value("politeness/speedups")
+            self._log.debug(
+                "%(slot)s: rate %(old).3g/s → %(new).3g/s after sustained success",
+                details,
+            )
+        elif change.pause:
+            self._log.info(
+                "%(slot)s: silent for %(pause).1f s because of %(reason)s", details
+            )
+        self._signal_settled(slot, change, details["reason"])
+
+    def robots_delay(self, slot: Scope, delay: float) -> None:
+        self._stats.inc_value("politeness/robots_delays")
+        self._log.info(
+            "%(slot)s: robots.txt asks for %(delay).3g s between requests",
+            {"slot": slot.key, "delay": delay},
+        )
+
+    def outside_hours(self, slot: Scope, hours: Hours, seconds: float) -> None:
+        self._log.info(
+            "%(slot)s: robots.txt allows visits %(hours)s; silent for %(wait).2g h",
+            {"slot": slot.key, "hours": hours, "wait": seconds / 3600},
+        )
+        self._send(signals.slot_paused, slot, seconds=seconds, reason="Visit-time")
+
+    def held(self, slot: Scope, seconds: float) -> None:
+        self._log.info(
+            "%(slot)s: held for %(seconds).1f s by the spider",
+            {"slot": slot.key, "seconds": seconds},
+        )
+        self._send(signals.slot_paused, slot, seconds=seconds, reason="the spider")
+
+    def still_silent(self, slot: Scope, seconds: float) -> None:
+        self._log.info(
+            "%(slot)s: still silent for %(seconds).1f s, since an earlier run",
+            {"slot": slot.key, "seconds": seconds},
+        )
+        self._send(signals.slot_paused, slot, seconds=seconds, reason="an earlier run")
+
+    def resumed(self, slot: Scope) -> None:
+        self._send(signals.slot_resumed, slot)
+
+    def reconfigured(self, slot: Scope, rate: float | None) -> None:
+        if rate is None:
+            self._log.info("%(slot)s: reset by the spider", {"slot": slot.key})
+        else:
+            self._log.info(
+                "%(slot)s: rate set to %(rate).3g/s by the spider",
+                {"slot": slot.key, "rate": rate},
+            )
+
+    def proxy_slowed(self, budget: Budget, outcome: Outcome) -> None:
+        self._stats.inc_value("politeness/proxy_slowdowns")
+        self._log.info(
+            "Proxy %(proxy)s: slowed down to %(rate).3g/s because of %(reason)s",
+            {
+                "proxy": budget.key,
+                "rate": 1 / budget.interval,
+                "reason": outcome.reason,
+            },
+        )
+
+    def wait_capped(self, slot: Scope, wait: float, longest: float) -> None:
+        self._log.warning(
+            "%(slot)s: Retry-After of %(wait).6g s is longer than "
+            "POLITENESS_RETRY_AFTER_MAX; waiting %(longest).6g s",
+            {"slot": slot.key, "wait": wait, "longest": longest},
+        )
+
+    def _signal_settled(self, slot: Scope, change: Change, reason: object) -> None:
+        if change.new_rate < _SLOWER * change.old_rate:
+            rates = {"old_rate": change.old_rate, "new_rate": change.new_rate}
+            self._send(signals.slot_slowed, slot, reason=reason, **rates)
+        if change.pause:
+            self._send(signals.slot_paused, slot, seconds=change.pause, reason=reason)
+        if change.settled_at is not None:
+            self._send(signals.slot_settled, slot, rate=change.settled_at)
+
+    def _send(self, signal: object, slot: Scope, **arguments: object) -> None:
+        self._crawler.signals.send_catch_log(signal, slot=slot.key, **arguments)
