@@ -110,7 +110,6 @@ def date_in(seconds: float) -> str:
         (lambda: date_in(-3600), 0.0, 0.5),
         ("", 0.8, 1.4),
     ],
-    ids=str,
 )
 def test_retry_after_is_waited_for_and_nothing_crashes(
     site: Callable[..., Site],
