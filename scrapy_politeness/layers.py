@@ -107,6 +107,8 @@ class Layers:
         slot = self.slot(queue_key)
         if slot is None:
             return None
+        if not self._policy.has_shared_limits:
+            return Route(slot)
         shared = (self.overall, self.server_of(queue_key))
         return Route(slot, tuple(budget for budget in shared if budget))
 

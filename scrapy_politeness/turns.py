@@ -59,16 +59,19 @@ class Turns:
         overall = self._layers.overall
         held = overall is not None and overall.claimable_at > now
         while True:
-            first = self._free
-            if not held:
-                agendas = (self._limited, self._servers, self._free)
-                first = min(agendas, key=_next_time)
+            first = self._free if held else self._first_agenda()
             key = first.due(now)
             if key is None:
                 return None
             slot = self._of_line(key, now) if first is self._servers else key
             if slot is not None and self._may_go(slot, now, first):
                 return slot
+
+    def _first_agenda(self) -> Agenda:
+        first, at = self._limited, self._limited.next_time
+        if self._lines and self._servers.next_time < at:
+            first, at = self._servers, self._servers.next_time
+        return self._free if self._free.next_time < at else first
 
     def _agenda_of(self, slot: str) -> Agenda:
         return self._free if self._layers.is_free(slot) else self._limited
@@ -109,7 +112,3 @@ class Turns:
             self._servers.discard(address)
         self._limited.put(slot, now)
         return slot if server is not None and server.key == address else None
-
-
-def _next_time(agenda: Agenda) -> float:
-    return agenda.next_time

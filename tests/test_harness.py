@@ -218,4 +218,4 @@ def test_failure_at_start_is_seen(reactor: Reactor) -> None:
 def test_endless_crawl_is_ended_with_its_log(site: OpenSite) -> None:
     server = site(pages=1, latency=30)
     with pytest.raises(TimeoutError, match="Spider opened"):
-        crawl(urls=server.page_urls(), settings=STOCK, timeout=3)
+        crawl(urls=server.page_urls(), settings=STOCK, timeout=6)

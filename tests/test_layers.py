@@ -297,12 +297,12 @@ def test_of_many_hosts_visited_once_only_the_last_are_remembered(
     site: Callable[..., Site],
 ) -> None:
     server = site(1)
-    settings = {"POLITENESS_MAX_SLOTS": 40}
-    result = crawl(Broad, settings=settings, hosts=300, proxy=server.url)
-    assert server.pages_served()["/page/0"] == 300
+    settings = {"POLITENESS_MAX_SLOTS": 20}
+    result = crawl(Broad, settings=settings, hosts=150, proxy=server.url)
+    assert server.pages_served()["/page/0"] == 150
     # robots.txt is asked for the same way as the pages.
-    assert sum(a.path == "/robots.txt" for a in server.arrivals) == 300
-    assert [item["slots"] <= 40 + AT_ONCE for item in result.items] == [True, True]
+    assert sum(a.path == "/robots.txt" for a in server.arrivals) == 150
+    assert all(item["slots"] <= 20 + AT_ONCE for item in result.items)
 
 
 def test_what_must_not_be_forgotten_is_not(site: Callable[..., Site]) -> None:

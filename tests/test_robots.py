@@ -45,7 +45,9 @@ def test_crawl_delay_is_never_undercut(
     assert len(result.items) == 12
     assert server.arrivals[0].path == "/robots.txt"
     assert robots_requests(server) == 1
-    assert min(server.gaps()) >= 0.2
+    # Counted where they are sent; a busy machine may write down one of them late.
+    assert min(server.gaps()) >= 0.2 - 0.03
+    assert sum(server.gaps()) >= 12 * 0.2
 
 
 @pytest.mark.parametrize(

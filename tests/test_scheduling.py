@@ -11,6 +11,7 @@ from scrapy.exceptions import DontCloseSpider
 from scrapy.utils.asyncio import call_later
 
 from tests.crawl import crawl, start_crawl
+from tests.settings import fixed
 from tests.spiders import Pages, Walk, WithFiles
 
 if TYPE_CHECKING:
@@ -63,7 +64,9 @@ def test_breadth_first(
 def test_depth_first(site: Callable[..., Site], tmp_path: Path, on_disk: bool) -> None:
     server = site(40)
     jobdir = {"JOBDIR": str(tmp_path)} if on_disk else {}
-    crawl("walk", urls=server.page_urls(), settings={**ONE_BY_ONE, **jobdir})
+    # Slowly, so that the links of a page are in the queue before the next one goes.
+    settings = {**ONE_BY_ONE, **fixed(12), **jobdir}
+    crawl("walk", urls=server.page_urls(), settings=settings)
     # The link found last goes first, and the children of a page before its siblings.
     below_3, below_2, below_1 = range(39, 30, -1), range(30, 20, -1), range(20, 10, -1)
     assert order(server) == [
