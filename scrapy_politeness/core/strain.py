@@ -23,19 +23,38 @@ _LEAST_SECONDS = 0.05
 _AGING = 0.0002
 
 # So many answers make a judgement, and so many show whether slowing down has helped.
+# It does as long as they have become faster by this much: what had piled up is worked
+# off slowly.
 _ENOUGH = 20
 _PATIENCE = 60
+_HELPED = 0.9
+
+# Slowing down is tried so often, since the first time it may have been too little.
+_TRIES = 2
+
+# So many slow answers in a row tell how many the host manages.
+_FEWEST_SLOW = 5
 
 
 class Strain:
-    __slots__ = ("_answers", "_baseline", "_finished", "_latency", "_slowed")
+    __slots__ = (
+        "_answers",
+        "_baseline",
+        "_finished",
+        "_latency",
+        "_slowed_at",
+        "_tries",
+    )
 
     def __init__(self) -> None:
         self._latency = 0.0
         self._baseline = 0.0
         self._answers = 0
-        self._slowed = False
-        self._finished: deque[float] = deque(maxlen=_ENOUGH)
+        # The latency for which the crawl was last slowed down, until that is over.
+        self._slowed_at: float | None = None
+        self._tries = 0
+        # When the slow answers in a row came: in that time the host was never idle.
+        self._finished: deque[float] = deque(maxlen=_PATIENCE)
 
     @property
     def ratio(self) -> float:
@@ -44,27 +63,49 @@ class Strain:
 
     def observe(self, latency: float, now: float) -> float | None:
         """Return what the host manages per second, where it is newly overloaded."""
-        self._finished.append(now)
+        self._count(latency, now)
+        if self._answers < (_ENOUGH if self._slowed_at is None else _PATIENCE):
+            return None
+        if not self.is_overloaded:
+            self._slowed_at = None
+            self._tries = 0
+        elif self._slowed_at is not None and self._latency < _HELPED * self._slowed_at:
+            self._slowed_at = self._latency
+            self._answers = 0
+        elif self._tries < _TRIES:
+            return self._slow_down(latency, now)
+        else:
+            self._slowed_at = None
+            self._tries = 0
+            self._baseline = self._latency
+        return None
+
+    def _count(self, latency: float, now: float) -> None:
         self._answers += 1
         if not self._baseline:
             self._latency = self._baseline = latency
+        if latency <= _FACTOR * self._baseline:
+            self._finished.clear()
+        self._finished.append(now)
         self._latency += _SHARE * (latency - self._latency)
         self._baseline = min(self._baseline * (1 + _AGING), self._latency)
-        if self._answers < (_PATIENCE if self._slowed else _ENOUGH):
-            return None
-        if not self._is_overloaded:
-            self._slowed = False
-            return None
-        if self._slowed:
-            self._baseline = self._latency
-            self._slowed = False
-            return None
-        self._slowed = True
-        self._answers = 0
+
+    def _slow_down(self, latency: float, now: float) -> float | None:
         elapsed = now - self._finished[0]
-        return (len(self._finished) - 1) / elapsed if elapsed > 0 else None
+        if len(self._finished) < _FEWEST_SLOW or elapsed <= 0:
+            return None
+        # The average is still behind what this answer took.
+        self._slowed_at = max(latency, self._latency)
+        self._tries += 1
+        self._answers = 0
+        return (len(self._finished) - 1) / elapsed
 
     @property
-    def _is_overloaded(self) -> bool:
+    def is_overloaded(self) -> bool:
+        return self.is_slow(_FACTOR)
+
+    def is_slow(self, factor: float) -> bool:
+        """Tell whether it is so many times slower than its best, and not only by a
+        few milliseconds."""
         excess = self._latency - self._baseline
-        return excess > _LEAST_SECONDS and self.ratio > _FACTOR
+        return excess > _LEAST_SECONDS and self.ratio > factor
