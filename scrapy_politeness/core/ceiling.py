@@ -11,6 +11,10 @@ from scrapy_politeness.core.goodput import Goodput, Lately
 # through at once.
 _BURST = 5.0
 
+# What a guess allows for it: it is tried out before anything is built on it, so it may
+# be bold.
+_SMALL_BURST = 2.0
+
 # So many successes make a measurement. With fewer, one request more or less changes
 # the result.
 _ENOUGH = 20
@@ -65,7 +69,7 @@ class Ceiling:
         self.memory: float | None = None
         self._lately = Lately()
         self._last_average = 0.0
-        # The ceiling at the start of the last probe, and what that probe was served.
+        # The ceiling at the start of the last probe, and what was served since then.
         self._base = math.inf
         self._probed: Goodput | None = None
 
@@ -80,23 +84,25 @@ class Ceiling:
             return Gap.CLOSE
         return Gap.SOME if share < _WIDE else Gap.WIDE
 
-    def served(self, at: float, *, in_probe: bool) -> None:
+    def served(self, at: float) -> None:
         self._lately.add(at)
-        if in_probe and self._probed is not None:
+        if self._probed is not None:
             self._probed.add(at)
 
     def lately(self, now: float) -> float:
         return self._lately.rate(now)
 
-    def probe_begins(self, now: float, *, verified: bool) -> None:
-        """``verified`` says that the ceiling was held for a while without refusal."""
-        self._base = self.value if verified else math.inf
+    def probe_begins(self, now: float) -> None:
+        self._base = self.value
         self._probed = Goodput(now, 0.0)
 
-    def survived(self, rate: float) -> None:
+    def survived(self, rate: float) -> bool:
+        """Return whether what was refused once is served now."""
         self.value = rate
-        if rate >= self.roof:
-            self.roof = math.inf
+        if rate < self.roof:
+            return False
+        self.roof = math.inf
+        return True
 
     def refused_above(self, refused: float) -> None:
         self.roof = min(self.roof, refused)
@@ -106,7 +112,7 @@ class Ceiling:
     ) -> None:
         """The first refusal: all that is known is the way there."""
         if goodput is not None and goodput.served >= _ENOUGH:
-            most = min(most, max(goodput.proven(at, _BURST), most / 2))
+            most = min(most, max(goodput.proven(at, _SMALL_BURST), most / 2))
         self.set(most, refused)
 
     def set(self, value: float, refused: float) -> None:
@@ -136,13 +142,26 @@ class Ceiling:
         self.set(limit, refused)
         return agrees
 
-    def blocked(self, served: int, seconds: float, began_at: float) -> bool:
-        """The host served so many and then nothing for long, in so many seconds in
-        all: so it counts by windows, and this is its limit. Return whether that is
-        news."""
-        limit = max(served / seconds, self.value / _DEEPEST_FALL)
-        if served < _ENOUGH or limit >= self.value:
+    def blocked(
+        self, cycle: Goodput, began_at: float, again: float | None, now: float
+    ) -> bool:
+        """The host served a cycle and then nothing for long, until now: so it counts
+        by windows. Return whether that is news.
+
+        A silence that the host had asked for ends with the window, so the cycle and
+        the silence are one. Otherwise, refused ``again``, they are longer than the
+        window, and up to then shorter.
+        """
+        limit = cycle.served / (now - cycle.began_at)
+        roof = self.roof
+        if again is not None:
+            most = max(limit, cycle.proven(again, burst=0.0))
+            roof = min(roof, most)
+            limit = math.sqrt(limit * most)
+        limit = max(limit, self.value / _DEEPEST_FALL)
+        if cycle.served < _ENOUGH or limit >= self.value:
             return False
+        self.roof = max(roof, limit)
         if self._probed is not None:
             self.burst = max(self.burst, self._probed.surplus(began_at, limit))
         self._probed = None
@@ -153,8 +172,10 @@ class Ceiling:
     def _take_back_probe(self, probed: Goodput, at: float, refused: float) -> None:
         """What the last probe survived, it survived on what had been saved up."""
         proven = probed.proven(at, max(2 * self.burst, _ENOUGH))
-        limit = min(max(self._base, proven), self.value * _LOWER)
+        lower = self.value * _LOWER
+        limit = self.memory = min(max(self._base, proven), lower)
+        if refused > (1 + _CLOSE) * limit:
+            limit = min(math.sqrt(limit * refused), lower)
         self.burst = max(self.burst, probed.surplus(at, limit))
         self._base = math.inf
-        self.memory = limit
         self.set(limit, refused)

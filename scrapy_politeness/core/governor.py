@@ -28,10 +28,14 @@ the ceiling, and **holds** there.
 **Probe.** After a hold the rate rises above the ceiling, halfway to the lowest rate
 that is known to be refused, or in ever larger steps where none is known. A level that
 was survived for long enough, so that no burst can have hidden the refusal, becomes
-the ceiling. The refusal that ends a probe leads back to the ceiling. As long as there
-is something to find out the next hold is short, after that each is twice as long as
-the one before. Holds are counted in successes as well as in seconds, so that a slow
-host is not probed with a large share of its requests.
+the ceiling. The refusal that ends a probe leads back to the ceiling. The less there
+is to find out, and the more silence it costs to fail, the longer is the next hold;
+where nothing is left to find out, each is twice as long as the one before. Holds are
+counted in successes as well as in seconds, so that a slow host is not probed with a
+large share of its requests.
+
+**Climb.** Where the ceiling is a guess, or the rate that was refused is survived now,
+the limit may be far away: levels follow each other quickly until the next refusal.
 
 **Told.** A host that sends RateLimit headers says what its limit is: the rate follows
 that at once, and there is nothing to search or probe. If it refuses all the same, it
@@ -72,27 +76,34 @@ _CAREFUL_STEP = 0.05
 _SMALLEST_STEP = 0.015
 _LARGEST_STEP = 0.25
 
-# How long a level must be survived, whatever the burst is believed to be.
+# How long a level must be survived, whatever the burst is believed to be: so long that
+# a queue which grows slowly shows in the latency.
 _LEVEL_SECONDS = 10.0
 _LEVEL_SUCCESSES = 20
 _MOST_LEVEL_SUCCESSES = 200
 _MOST_LEVEL_SECONDS = 60.0
 
-# The first hold. The longest is so many times the silence that a failed probe costs:
-# that makes it about one per cent of the time.
+# Who stays below a limit that may be anywhere in the gap loses half of the gap, who
+# tries and fails loses the silence: it is time to try when the first has cost as much
+# as the second would. That is after 2 silences / gap.
+_PATIENCE = 2.0
+
+# The first hold, where a failure costs no silence or an unknown one, and the shortest.
+# The longest is so many times the silence: that makes failed probes cost about one
+# per cent of the time. But a limit that has risen must be found within minutes.
 _HOLD = 30.0
+_SHORTEST_HOLD = 5.0
 _HOLD_PER_SILENCE = 80.0
 _LONGEST_HOLDS = (200.0, 600.0)
+# A hold counted in successes: no slow host is probed with more than one request in 60.
+_FEWEST_HOLD_SUCCESSES = 60
 _MOST_HOLD_SUCCESSES = 240
 
 # A host that is silent for longer, or refuses twice in a row, counts by windows.
 _LONG_SILENCE = 15.0
 
 # An overloaded host has to make up for what it is behind with.
-_RELIEF = 0.9
-
-# After so many answers without a word, what was said before is out of date.
-_SILENT_ANSWERS = 20
+_RELIEF = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +143,13 @@ class Governor:
         "_blocked",
         "_bounds",
         "_ceiling",
+        "_climbing",
         "_cut_at",
         "_cycle",
         "_goodput",
         "_hold",
-        "_longest_hold",
-        "_silent_answers",
+        "_refused_at",
+        "_silence",
         "_silent_since",
         "_since",
         "_step",
@@ -156,18 +168,20 @@ class Governor:
         self._since = -math.inf
         self._streak = 0
         self._hold = 0.0
-        self._longest_hold = _LONGEST_HOLDS[1]
         self._step = _BOLD_STEP
+        self._climbing = False
         self._cut_at = -math.inf
         self._backoff = Backoff(bounds.backoff_base, bounds.backoff_max)
-        # What was served since the last refusal; what was served before that one, in
-        # how many seconds; how often it was refused since.
+        # What the last refusal cost in seconds, 0 where overload was noticed before it.
+        self._silence = bounds.backoff_base
+        # What was served since the last refusal, and what before that one.
         self._goodput: Goodput | None = None
-        self._cycle = (0, 0.0)
+        self._cycle: Goodput | None = None
+        # Since when there is silence, how often it was refused since, and when last.
         self._silent_since = math.inf
         self._blocked = 0
+        self._refused_at = -math.inf
         self._told = Told()
-        self._silent_answers = 0
 
     @property
     def ceiling(self) -> float | None:
@@ -204,11 +218,9 @@ class Governor:
         if outcome.verdict.is_overload:
             if not current:
                 return Advice(outcome.wait or 0.0)
+            self._silence = self._backoff.refused(self._asked(outcome), chance)
             self._cut(permit, outcome.verdict, now)
-            pause = self._backoff.refused(self._asked(outcome), chance)
-            least, most = _LONGEST_HOLDS
-            self._longest_hold = max(least, min(_HOLD_PER_SILENCE * pause, most))
-            return Advice(pause, cut=True)
+            return Advice(self._silence, cut=True)
         if outcome.verdict is Verdict.SERVED and current:
             self._served(permit, now)
             if outcome.quota is not None:
@@ -220,7 +232,9 @@ class Governor:
     def relieve(self, manages: float, now: float) -> None:
         """The host is overloaded, and manages so many requests per second: no more
         than that, without a pause."""
-        if self.phase is Phase.PROBE and self._hold:
+        self._silence = 0.0
+        self._climbing = False
+        if self.phase is Phase.PROBE:
             self._probe_failed(self.rate)
         else:
             self._ceiling.set(min(self.rate, manages), self.rate)
@@ -230,6 +244,7 @@ class Governor:
     def forget(self, now: float) -> None:
         """What was refused had nothing to do with the rate: search anew."""
         self._ceiling = Ceiling()
+        self._climbing = False
         self._hold, self._step = 0.0, _BOLD_STEP
         self._go(Phase.SEARCH, self.rate, now)
 
@@ -237,8 +252,7 @@ class Governor:
         if self._goodput is None or not permit.paced:
             self._goodput = Goodput(permit.sent_at, self._end_silence(permit.sent_at))
         self._goodput.add(permit.sent_at)
-        probing = permit.paced and self.phase is Phase.PROBE
-        self._ceiling.served(permit.sent_at, in_probe=probing)
+        self._ceiling.served(permit.sent_at)
         self._backoff.served()
         if self.phase is Phase.RECOVERY:
             self._go(Phase.HOLD, self._ceiling.value * _UNDER, now)
@@ -250,11 +264,11 @@ class Governor:
                 self._keep_holding(now)
             elif self.phase is Phase.PROBE:
                 self._probe(now)
-            else:
-                self._believe_on(now)
+            elif self._told.is_out_of_date():
+                self._hold, self._step = _HOLD, _CAREFUL_STEP
+                self._go(Phase.HOLD, self.rate, now)
 
     def _heed(self, quota: Quota, now: float) -> float:
-        self._silent_answers = 0
         was_told = self.phase is Phase.TOLD
         rate = self._told.rate(quota, self.rate, was_told=was_told)
         if rate is not None:
@@ -262,18 +276,14 @@ class Governor:
             self._go(Phase.TOLD, rate, now)
         return min(self._told.wait(quota), self._bounds.longest_pause)
 
-    def _believe_on(self, now: float) -> None:
-        self._silent_answers += 1
-        if self._silent_answers > _SILENT_ANSWERS:
-            self._hold, self._step = _HOLD, _CAREFUL_STEP
-            self._go(Phase.HOLD, self.rate, now)
-
     def _end_silence(self, now: float) -> float:
         silence = max(0.0, now - self._silent_since)
-        if self._blocked > 1 or silence > _LONG_SILENCE:
-            served, seconds = self._cycle
-            if self._ceiling.blocked(served, seconds + silence, self._silent_since):
+        by_windows = self._blocked > 1 or silence > _LONG_SILENCE
+        if by_windows and self._cycle is not None:
+            again = self._refused_at if self._blocked > 1 else None
+            if self._ceiling.blocked(self._cycle, self._silent_since, again, now):
                 self._hold, self._step = _HOLD, _CAREFUL_STEP
+                self._climbing = False
         self._silent_since = math.inf
         self._blocked = 0
         return silence
@@ -284,11 +294,16 @@ class Governor:
             self._go(Phase.SEARCH, self.rate * _SEARCH, now)
 
     def _keep_holding(self, now: float) -> None:
-        enough = min(2 * self._hold, _MOST_HOLD_SUCCESSES)
-        if now - self._since < self._hold or self._streak < enough:
+        seconds, enough = _SEARCH_SECONDS, float(_LEVEL_SUCCESSES)
+        if self._hold:
+            seconds = 0.0 if self._climbing else self._hold
+            most = min(2 * self._hold, _MOST_HOLD_SUCCESSES)
+            enough = max(_FEWEST_HOLD_SUCCESSES, most)
+        if now - self._since < seconds or self._streak < enough:
             return
+        self._hold = self._hold or _HOLD
         ceiling = self._ceiling
-        ceiling.probe_begins(now, verified=self._hold > 0)
+        ceiling.probe_begins(now)
         memory, ceiling.memory = ceiling.memory, None
         if memory is not None and memory > ceiling.value:
             self._go(Phase.PROBE, memory, now)
@@ -299,18 +314,31 @@ class Governor:
         above = max(self.rate / self._ceiling.value - 1, _SMALLEST_STEP)
         most = max(_MOST_LEVEL_SUCCESSES, _MOST_LEVEL_SECONDS * self.rate)
         enough = max(_LEVEL_SUCCESSES, min(self._ceiling.burst / above, most))
-        if now - self._since < _LEVEL_SECONDS or self._streak < enough:
+        seconds = _LEVEL_SECONDS
+        if self._climbing:
+            seconds = max(_SEARCH_SECONDS, self._patience)
+        if now - self._since < seconds or self._streak < enough:
             return
-        self._ceiling.survived(self.rate)
+        passed_roof = self._ceiling.survived(self.rate)
+        if passed_roof and self._silence:
+            self._climbing = True
         self._hold = max(self._hold, _HOLD)
         self._step = min(2 * self._step, _LARGEST_STEP)
-        self._step_up(self.rate, now)
+        if self._climbing and self._ceiling.gap is Gap.CLOSE:
+            self._climbing = False
+            self._hold, self._step = max(_HOLD, self._patience), _CAREFUL_STEP
+            self._go(Phase.HOLD, self.rate * _UNDER, now)
+        else:
+            self._step_up(self.rate, now)
 
     def _step_up(self, level: float, now: float) -> None:
         if level >= self._bounds.max_rate:
             self._go(Phase.HOLD, level, now)
             return
-        halfway = math.sqrt(self._ceiling.roof / level) - 1
+        gap = self._ceiling.roof / level - 1
+        # After two careful steps that were survived in a row, the roof is in doubt.
+        doubt = self._step >= 4 * _CAREFUL_STEP and not self._climbing
+        halfway = gap if doubt and gap < _CAREFUL_STEP else math.sqrt(1 + gap) - 1
         step = max(_SMALLEST_STEP, min(halfway, self._step))
         self._go(Phase.PROBE, level * (1 + step), now)
 
@@ -320,9 +348,10 @@ class Governor:
         lower = refused * self._bounds.decrease_factor
         self._learn(verdict, refused, lower, at)
         if self._goodput is not None:
-            self._cycle = (self._goodput.served, at - self._goodput.began_at)
+            self._cycle = self._goodput
             self._goodput = None
         self._silent_since = min(self._silent_since, at)
+        self._refused_at = at
         self._blocked += 1
         self._cut_at = now
         self._go(Phase.RECOVERY, lower, now)
@@ -339,12 +368,13 @@ class Governor:
         ceiling = self._ceiling
         if not ceiling.is_known:
             ceiling.guess(refused, self._goodput, at, most=lower)
+            self._climbing = True
         elif verdict is Verdict.TIMED_OUT:
             ceiling.set(lower, refused)
             self._hold = _HOLD
         elif self.phase is Phase.TOLD:
             self._told.doubt()
-        elif self.phase is Phase.PROBE and self._hold:
+        elif self.phase is Phase.PROBE:
             self._probe_failed(refused)
         elif self._goodput is not None:
             measured = ceiling.refused_below(refused, self._goodput, at, least=lower)
@@ -354,8 +384,19 @@ class Governor:
     def _probe_failed(self, rate: float) -> None:
         self._ceiling.refused_above(rate)
         self._step = _CAREFUL_STEP
-        settled = self._ceiling.gap is Gap.CLOSE
-        self._hold = min(2 * self._hold, self._longest_hold) if settled else _HOLD
+        self._climbing = False
+        if self._ceiling.gap is Gap.CLOSE:
+            least, most = _LONGEST_HOLDS
+            longest = max(least, min(_HOLD_PER_SILENCE * self._silence, most))
+            self._hold = min(2 * self._hold, longest)
+        else:
+            self._hold = max(_SHORTEST_HOLD, min(self._patience, _HOLD))
+
+    @property
+    def _patience(self) -> float:
+        """How long to stay at a level before a higher one is tried."""
+        gap = max(self._ceiling.roof / self._ceiling.value - 1, _SMALLEST_STEP)
+        return _PATIENCE * self._silence / gap if self._silence else _HOLD
 
     def _next_hold(self, measured: bool) -> float:
         if self._ceiling.gap is Gap.CLOSE:

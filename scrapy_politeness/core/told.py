@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 # Kept to a little more strictly than told, since the host's clock and ours count from
 # different moments; and more so each time that it refuses all the same.
 _UNDER = 0.985
-_DOUBT = 0.99
+_DOUBT = 0.995
 
 # A reset in whole seconds tells nothing about shorter times than these, and only a
 # clear shortage is no matter of rounding.
@@ -18,21 +18,31 @@ _COARSE = 3.0
 _LONG = 10.0
 _SHORT = 0.8
 
+# After so many answers without a word, what was said before is out of date.
+_SILENT_ANSWERS = 20
+
 
 class Told:
-    __slots__ = ("_share",)
+    __slots__ = ("_share", "_silent_answers")
 
     def __init__(self) -> None:
         self._share = _UNDER
+        self._silent_answers = 0
 
     def doubt(self) -> None:
         self._share *= _DOUBT
+
+    def is_out_of_date(self) -> bool:
+        """Count one more answer, and tell whether too many of them said nothing."""
+        self._silent_answers += 1
+        return self._silent_answers > _SILENT_ANSWERS
 
     def rate(self, quota: Quota, rate: float, *, was_told: bool) -> float | None:
         """Return the rate to go on with, or None where the quota does not say.
 
         ``rate`` is the present one, ``was_told`` whether it comes from a quota.
         """
+        self._silent_answers = 0
         limit = quota.sustained
         if limit is None:
             # Without its window a reset may mean many things: it may slow us down,
