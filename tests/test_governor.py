@@ -6,9 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_politeness.core.governor import Bounds
+from scrapy_politeness.core.governor import Bounds, Governor
+from scrapy_politeness.core.health import Health, health
 from scrapy_politeness.core.learned import Learned
+from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
+from scrapy_politeness.core.quota import Quota
 from scrapy_politeness.core.scope import Scope
+from scrapy_politeness.core.strain import Strain
 from scrapy_politeness.simulator import (
     ConnectionLimit,
     FixedWindow,
@@ -141,9 +145,91 @@ def test_a_host_that_limits_requests_keeps_its_concurrency(server: Server) -> No
     assert scope.concurrency == 16
 
 
-@pytest.mark.parametrize("server", [TokenBucket(20.0, 10), FixedWindow(200, 10.0)])
+@pytest.mark.parametrize(
+    "server", [TokenBucket(20.0, 10), FixedWindow(200, 10.0), SlidingWindow(20, 1.0)]
+)
 def test_the_limit_is_reached_quickly_from_a_slow_start(server: Server) -> None:
     report = run(server, seed=1)
     assert report.reached_at is not None
     assert report.reached_at <= 40.0
     assert report.refused_until_reached <= 5
+
+
+@pytest.mark.parametrize("server", [FixedWindow(120, 60.0), SlidingWindow(120, 60.0)])
+def test_a_window_is_found_without_being_told_how_long_to_wait(server: Server) -> None:
+    report = run(server, seed=1)
+    assert report.efficiency >= 0.94
+    assert report.refusals_per_100 <= 0.5
+
+
+def answer(governor: Governor, outcome: Outcome, at: float) -> None:
+    governor.observe(Permit(at, paced=True), outcome, at + 0.01, chance=0.0)
+
+
+SERVED = Outcome(Verdict.SERVED)
+REFUSED = Outcome(Verdict.REFUSED, "429", wait=1.0)
+
+
+def test_a_rate_is_settled_once_little_higher_ones_were_refused() -> None:
+    governor = Governor(BOUNDS)
+    governor.recall(ceiling=4.0, burst=5.0, now=0.0)
+    now = 0.0
+    for _ in range(2):
+        while governor.rate <= 4.0:
+            assert not governor.is_settled
+            now += 0.25
+            answer(governor, SERVED, now)
+        now += 0.25
+        answer(governor, REFUSED, now)
+        now += 2.0
+        answer(governor, SERVED, now)
+    assert governor.is_settled
+
+
+def test_a_rate_that_the_host_told_is_settled() -> None:
+    governor = Governor(BOUNDS)
+    assert not governor.is_settled
+    answer(governor, Outcome(Verdict.SERVED, quota=Quota(50, 30, 100, 60)), 0.0)
+    assert governor.is_settled
+
+
+def test_a_rate_that_may_not_rise_is_settled() -> None:
+    governor = Governor(Bounds(start_rate=1.0, max_rate=2.0))
+    for second in range(40):
+        answer(governor, SERVED, float(second))
+    assert governor.rate == 2.0
+    assert governor.is_settled
+
+
+def strained(latency: float) -> Strain:
+    strain = Strain()
+    for number in range(100):
+        strain.observe(0.1, number * 0.1)
+    for number in range(100, 130):
+        strain.observe(latency, number * 0.1)
+    return strain
+
+
+@pytest.mark.parametrize(
+    ("latency", "paused", "expected"),
+    [
+        (0.1, False, Health.HEALTHY),
+        (0.2, False, Health.DEGRADED),
+        (0.5, False, Health.OVERLOADED),
+        (0.1, True, Health.PAUSED),
+        (0.5, True, Health.PAUSED),
+    ],
+)
+def test_health_follows_the_latency(
+    latency: float, paused: bool, expected: Health
+) -> None:
+    assert health(Governor(BOUNDS), strained(latency), paused=paused) is expected
+
+
+def test_a_refusal_degrades_health_until_it_is_served_again() -> None:
+    governor = Governor(BOUNDS)
+    answer(governor, SERVED, 0.0)
+    answer(governor, REFUSED, 1.0)
+    assert health(governor, Strain(), paused=False) is Health.DEGRADED
+    answer(governor, SERVED, 3.0)
+    assert health(governor, Strain(), paused=False) is Health.HEALTHY
