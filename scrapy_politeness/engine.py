@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
+from functools import partial
 from typing import TYPE_CHECKING
 
 from scrapy import exceptions
+from scrapy.utils.asyncio import is_asyncio_available
 from scrapy.utils.httpobj import urlparse_cached
 from twisted.internet import defer, error
+from twisted.internet.threads import deferToThread
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -108,6 +113,17 @@ class Engine:
         slot.delay = 0
         slot.concurrency = concurrency
 
+    async def resolve(self, host: str) -> str | None:
+        """Return an address of the host; None if it has none."""
+        look_up = partial(socket.gethostbyname, host)
+        try:
+            if is_asyncio_available():
+                loop = asyncio.get_running_loop()
+                return await loop.run_in_executor(None, look_up)
+            return await deferToThread(look_up)
+        except (OSError, UnicodeError):  # the download will say so, too
+            return None
+
     async def download(self, request: Request) -> Response:
         """Fetch a request beside the scheduler, through all middlewares."""
         return await self._crawler.engine.download_async(request)  # type: ignore[union-attr,unused-ignore]
@@ -121,9 +137,10 @@ def host_of(request: Request) -> str:
 
 
 def proxy_of(request: Request) -> str:
-    """Return the address of the request's proxy, without credentials; "" for none."""
+    """Return host and port of the request's proxy; "" for none."""
     proxy = request.meta.get("proxy")
-    return str(proxy).rpartition("@")[2].rstrip("/").lower() if proxy else ""
+    address = str(proxy or "").rpartition("://")[2].rpartition("@")[2]
+    return address.rstrip("/").lower()
 
 
 def go_the_same_way(request: Request, other: Request) -> None:

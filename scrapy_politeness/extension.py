@@ -44,8 +44,8 @@ _SAME_SILENCE = 60.0
 class PolitenessExtension:
     """Spiders and the other components find it through ``crawler.get_extension``.
 
-    For spiders there are ``set_rate``, ``hold``, ``release`` and ``reset``; slots are
-    named as in POLITENESS_LIMITS.
+    For spiders there are ``set_rate``, ``hold``, ``release`` and ``reset``; a slot is
+    named by its host, or as ``politeness_slot`` or ``download_slot`` name it.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -98,24 +98,27 @@ class PolitenessExtension:
         """Send nothing for so long; of several holds the one that ends last counts."""
         seconds = rules.checked("seconds", seconds, rules.not_negative)
         scope = self._limited(slot)
-        scope.hold(time.monotonic() + seconds)
-        self.news.held(scope, seconds)
-        self._scope_changed(scope)
+        if scope.hold(time.monotonic() + seconds):
+            self.news.held(scope, seconds)
+            self._scope_changed(scope)
 
     def release(self, slot: str) -> None:
         """End a hold. What the host itself has asked for still counts."""
         scope = self._limited(slot)
-        scope.held_until = -math.inf
-        self._scope_changed(scope)
+        if scope.release():
+            self.news.resumed(scope)
+            self._scope_changed(scope)
 
     def reset(self, slot: str) -> None:
         """Return to the settings, and forget all that was learned of the host, its
         pause included."""
         scope = self._limited(slot)
         self.layers.reset(scope.key)
-        scope.held_until = scope.paused_until = -math.inf
+        was_silent = scope.reset()
         self._save_pause(scope)
         self.news.reconfigured(scope, None)
+        if was_silent:
+            self.news.resumed(scope)
         self._scope_changed(scope)
 
     def end(self, request: Request, outcome: Outcome) -> Route | None:
@@ -168,11 +171,6 @@ class PolitenessExtension:
             return -math.inf
         return math.inf if self.robots.holds(slot) else slot.claimable_at
 
-    def queue_holds(self, slot: Scope, until: float) -> bool:
-        """Tell whether the queue would hand out no request of that slot before."""
-        route = self.layers.queue_route(slot.key)
-        return route is not None and route.ready_at > until
-
     def handed_out(self, request: Request, queue_key: str, now: float) -> None:
         """The queue has given a request to the engine."""
         route = self.layers.queue_route(queue_key)
@@ -185,7 +183,7 @@ class PolitenessExtension:
         now = time.monotonic()
         chance = random.random()
         change = slot.settle(flight.permit, outcome, now, chance)
-        for budget, permit in zip(flight.route.shared, flight.shared, strict=True):
+        for budget, permit in zip(flight.route.budgets, flight.shared, strict=True):
             if budget.settle(permit, outcome, now, chance):
                 self.news.proxy_slowed(budget, outcome)
         if change.pause:
@@ -194,7 +192,8 @@ class PolitenessExtension:
         self.news.settled(slot, outcome, change)
 
     def _limited(self, slot: str) -> Scope:
-        scope = self.layers.slot(slot.lower())
+        key = rules.checked("slot", slot, rules.one_slot)
+        scope = None if self.policy.is_exempt(key) else self.layers.slot(key)
         if scope is None:
             raise ValueError(f"{slot!r} is exempt, or its rate is 0: nothing limits it")
         return scope

@@ -139,17 +139,22 @@ class Gate:
             return None
         # Who waits here goes before those still in the queue.
         self._journeys.claim(request, route, now)
+        if route.waits_unseen(now):
+            self._journeys.step_aside(request)
         lines = self._slots.setdefault(route.slot, _Lines())
         turn: Deferred[Flight | None] = Deferred()
         place = _Place(-request.priority, next(self._order), request, turn, patience)
         self._log_wait(route, request, now, lines.add(route, place))
         self._watch()
+        route.join_line()
         self.advance(route.slot)
         try:
             return await maybe_deferred_to_future(turn)
         except (CancelledError, asyncio.CancelledError):
             self._withdraw(route, place)
             raise
+        finally:
+            route.join_line(-1)
 
     def advance(self, slot: Scope) -> None:
         """Let through all who may go now; plan for the next.

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 class _Claim(NamedTuple):
     route: Route
     by_queue: bool
+    aside: bool = False
 
 
 class Journeys:
@@ -48,7 +49,20 @@ class Journeys:
     def unclaim(self, request: Request) -> None:
         claim = self._claims.pop(request, None)
         if claim is not None:
+            if claim.aside:
+                claim.route.slot.aside -= 1
+            else:
+                claim.route.unclaim(request)
+            self._changed(claim.route.slot)
+
+    def step_aside(self, request: Request) -> None:
+        """It waits for something that the queue does not know of: the queue may hand
+        out others meanwhile."""
+        claim = self._claims[request]
+        if not claim.aside:
+            self._claims[request] = claim._replace(aside=True)
             claim.route.unclaim(request)
+            claim.route.slot.aside += 1
             self._changed(claim.route.slot)
 
     def came_by_queue(self, request: Request, slot: Scope | None = None) -> bool:

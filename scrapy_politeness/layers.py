@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.http import Response
 
-    from scrapy_politeness.core.pace import Limit
     from scrapy_politeness.engine import Engine
     from scrapy_politeness.policy import Policy, SlotPolicy
 
@@ -27,8 +26,9 @@ EXEMPT = "politeness_exempt"
 # Limits one request under this key instead of its download slot.
 SLOT = "politeness_slot"
 
-# Stands before the slot in the queue's keys of requests that nothing limits.
-_FREE = "free "
+# Stands before the slot in the queue's keys of requests that nothing limits. No name
+# that a user may choose begins like this.
+_FREE = "\x01free "
 
 
 class Layers:
@@ -51,15 +51,21 @@ class Layers:
         )
         self._proxies = Memory[str, Budget](policy.max_slots, _is_idle)
         self._servers = Memory[str, Budget](policy.max_slots, _is_idle)
-        # A host's address is known as long as its slot is, and not much longer.
-        self._addresses = Memory[str, str](policy.max_slots, lambda host, _: True)
+        # By host, and by slot: there it is where the last answer came from.
+        self._addresses = Memory[str, str](
+            policy.max_slots, lambda name, _: name not in self._slots
+        )
 
     def __len__(self) -> int:
         return len(self._slots)
 
     def key_for(self, request: Request) -> str:
-        slot = self._engine.slot_key(request)
-        return request.meta.get(SLOT) or slot
+        own = self._engine.slot_key(request)
+        key = request.meta.get(SLOT) or own
+        if not isinstance(key, str):
+            # No ValueError: the scheduler would try the memory queue next.
+            raise TypeError(f"The slot {key!r} of {request} must be a string")
+        return key.lower()
 
     def slot_for(self, request: Request) -> Scope | None:
         """Return the slot that limits this request; None where nothing does."""
@@ -75,18 +81,19 @@ class Layers:
         """Return all that this request, which is about to be sent, needs permits of."""
         if not self._policy.has_shared_limits:
             return Route(slot)
+        shared = self._shared(slot.key)
         proxy = proxy_of(request)
         # Whoever goes through a proxy does not see the server's address.
-        server = None if proxy else self._server_of(host_of(request))
-        through = self._proxy(proxy) if proxy else None
-        return Route(slot, tuple(b for b in (self.overall, server, through) if b))
+        other = self._proxy(proxy) if proxy else self.server_of(host_of(request))
+        if other is None or other in shared:
+            return Route(slot, shared)
+        return Route(slot, shared, (other,))
 
     def queue_key(self, request: Request) -> str:
         """Return under which key a request waits in the queue."""
         key = self.key_for(request)
-        if self._is_free(request, key) or request.meta.get(EXEMPT):
-            return _FREE + key
-        return key
+        exempt = self._is_free(request, key) or request.meta.get(EXEMPT)
+        return _FREE + key if exempt or self._policy.is_off(key) else key
 
     @staticmethod
     def is_free(queue_key: str) -> bool:
@@ -95,10 +102,6 @@ class Layers:
     def seen(self, queue_key: str) -> Scope | None:
         """Return the slot, unless none of its requests was sent so far."""
         return self._slots.get(queue_key)
-
-    def server_of(self, queue_key: str) -> Budget | None:
-        """Return the budget of the address that a slot was last seen at."""
-        return None if self._policy.ip_limit is None else self._server_of(queue_key)
 
     def queue_route(self, queue_key: str) -> Route | None:
         """Return what the queue knows of a request's route: all but the proxy."""
@@ -109,20 +112,39 @@ class Layers:
             return None
         if not self._policy.has_shared_limits:
             return Route(slot)
-        shared = (self.overall, self.server_of(queue_key))
-        return Route(slot, tuple(budget for budget in shared if budget))
+        return Route(slot, self._shared(queue_key))
+
+    def server_at(self, address: str) -> Budget:
+        if address not in self._servers:
+            limit = self._policy.ip_limit
+            assert limit is not None
+            self._servers[address] = Budget(address, limit)
+        return self._servers[address]
+
+    def knows_way(self, request: Request) -> bool:
+        """Tell whether the address of the request's host is known, or plays no part."""
+        if self._policy.ip_limit is None or proxy_of(request):
+            return True
+        return host_of(request) in self._addresses
+
+    def learn_way(self, request: Request, address: str) -> None:
+        """This is where the host of the request is."""
+        self._addresses[host_of(request)] = address
+        self._addresses[self.key_for(request)] = address
 
     def learn_address(self, request: Request, response: Response, sent: Route) -> None:
         """The answer tells at which address the host is."""
-        limit = self._policy.ip_limit
-        if limit is None or response.ip_address is None or proxy_of(request):
+        if (
+            self._policy.ip_limit is None
+            or response.ip_address is None
+            or proxy_of(request)
+        ):
             return
         address = str(response.ip_address)
-        host = host_of(request)
-        self._addresses[host] = address
-        server = self._server(address, limit)
-        if server not in sent.shared:
-            # Nobody knew that it would go there, but it counts.
+        self.learn_way(request, address)
+        server = self.server_at(address)
+        if server not in sent.budgets:
+            # It went elsewhere than was thought, but it counts.
             server.take(time.monotonic())
 
     def set_rate(self, key: str, rate: float) -> Scope | None:
@@ -170,16 +192,16 @@ class Layers:
         bounds = replace(own.bounds, start_rate=rate, max_rate=rate, min_rate=low)
         return replace(own, bounds=bounds, spacing=0.0, floor=0.0)
 
-    def _server_of(self, host: str) -> Budget | None:
-        limit = self._policy.ip_limit
-        if limit is None or host not in self._addresses:
-            return None
-        return self._server(self._addresses[host], limit)
+    def _shared(self, key: str) -> tuple[Budget, ...]:
+        """Return the budgets beside the slot's own that the queue knows of."""
+        known = (self.overall, self.server_of(key))
+        return tuple(budget for budget in known if budget is not None)
 
-    def _server(self, address: str, limit: Limit) -> Budget:
-        if address not in self._servers:
-            self._servers[address] = Budget(address, limit)
-        return self._servers[address]
+    def server_of(self, name: str) -> Budget | None:
+        """Return the budget of the address that a host or a slot was last seen at."""
+        if self._policy.ip_limit is None or name not in self._addresses:
+            return None
+        return self.server_at(self._addresses[name])
 
     def _proxy(self, proxy: str) -> Budget | None:
         limit = self._policy.proxy_limit

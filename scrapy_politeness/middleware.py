@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from scrapy.http import Response
     from typing_extensions import Self
 
+    from scrapy_politeness.core.route import Route
     from scrapy_politeness.core.scope import Scope
 
 logger = logging.getLogger(__name__)
@@ -144,8 +145,10 @@ class PolitenessMiddleware:
         extension = self._extension
         extension.obey_robots(request, scope)
         asked_at = time.monotonic()
+        if not extension.layers.knows_way(request):
+            await self._find_way(request)
         route = extension.layers.route_for(request, scope)
-        patience = partial(self._patience, request, scope)
+        patience = partial(self._patience, request, route)
         flight = await extension.gate.enter(route, request, patience)
         if flight is None:
             return False
@@ -159,17 +162,22 @@ class PolitenessMiddleware:
             stats.set_value("politeness/wait_seconds", total + waited)
         return True
 
-    def _patience(self, request: Request, scope: Scope) -> float:
+    async def _find_way(self, request: Request) -> None:
+        address = await self._extension.engine.resolve(host_of(request))
+        if address is not None:
+            self._extension.layers.learn_way(request, address)
+
+    def _patience(self, request: Request, route: Route) -> float:
         extension = self._extension
         if extension.engine.is_closing:
             unscheduled = self._is_unscheduled(request)
             return _PATIENCE_WHEN_CLOSING if unscheduled else -math.inf
-        if not extension.journeys.came_by_queue(request, scope):
+        if not extension.journeys.came_by_queue(request, route.slot):
             return math.inf
         # What the queue handed out can wait there, without a place in the downloader;
         # unless it waits for what the queue does not know of, which would hand it out
         # again at once.
-        waits_there = extension.queue_holds(scope, time.monotonic() + SHORT_WAIT)
+        waits_there = route.seen_ready_at > time.monotonic() + SHORT_WAIT
         return SHORT_WAIT if waits_there else math.inf
 
     def _is_unscheduled(self, request: Request) -> bool:

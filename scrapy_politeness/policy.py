@@ -138,17 +138,13 @@ class Policy:
         )
 
     def for_slot(self, key: str) -> SlotPolicy | None:
-        """None means switched off: exempt, or a rate or delay of 0."""
+        """None means switched off: a rate or delay of 0."""
         key = key.lower()
         own = self._own_limits(key)
         slot = self.download_slots.get(key, {})
-        if self.is_exempt(key):
-            return None
         if not own and not slot:
             return self._usual
-        # Beside limits of its own, a delay of 0 only means that those suffice.
-        off = any(own.get(n) == 0 for n in _RATES) if own else slot.get("delay") == 0
-        if off:
+        if self.is_off(key):
             return None
         limit: Limit | None = own.get("limit")
         spacing = slot.get("delay", self.spacing)
@@ -159,11 +155,19 @@ class Policy:
             bounds=_own_bounds(self.bounds, own),
             spacing=max(spacing, limit.interval) if limit else spacing,
             concurrency=1 if from_finish else own.get("concurrency", per_domain),
-            # A burst does not make a delay of the user's own any shorter.
-            floor=spacing if burst > 1 else 0.0,
+            floor=_floor(limit, spacing, burst),
             burst=burst,
             from_finish=from_finish,
         )
+
+    def is_off(self, key: str) -> bool:
+        if not self.limits and not self.download_slots:
+            return False
+        own = self._own_limits(key.lower())
+        if own:
+            # Beside these, a delay of 0 only means that they suffice.
+            return any(own.get(name) == 0 for name in _RATES)
+        return self.download_slots.get(key.lower(), {}).get("delay") == 0
 
     def bounds_within(self, limit: Limit) -> Bounds:
         """For what adapts below a limit of the user's, and begins there."""
@@ -196,6 +200,12 @@ class Policy:
                 if name in self.limits:
                     return self.limits[name]
         return {}
+
+
+def _floor(limit: Limit | None, spacing: float, burst: int) -> float:
+    if burst > 1:
+        return spacing  # no burst makes a delay of the user's own any shorter
+    return limit.floor if limit is not None else 0.0
 
 
 def _names(host: str) -> Iterator[str]:

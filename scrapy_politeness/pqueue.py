@@ -100,9 +100,6 @@ class PolitePriorityQueue:
 
     def push(self, request: Request) -> None:
         slot = self._queue_key(request)
-        if not isinstance(slot, str):
-            # No ValueError: the scheduler would try the memory queue next.
-            raise TypeError(f"download_slot={slot!r} of {request} must be a string")
         is_new = slot not in self._backlog
         self._backlog.push(slot, request)  # may fail: a request that cannot be stored
         if is_new:
@@ -155,6 +152,7 @@ class PolitePriorityQueue:
     def slot_changed(self, slot: Scope) -> None:
         """The slot, or what it shares with others, may be ready at another time than
         was planned."""
+        self._turns.server_changed(slot.key)
         if slot.key in self._backlog:
             self._turns.plan(slot.key, time.monotonic())
         if self._backlog:

@@ -93,10 +93,17 @@ def slot_name(value: str) -> str:
     return value
 
 
+def one_slot(value: Any) -> str:
+    """For what is asked of a single slot, while the crawl runs."""
+    if not isinstance(value, str) or value.startswith("*."):
+        raise ValueError("must be the name of one slot, such as a host name")
+    return slot_name(value).lower()
+
+
 def limit(value: Any) -> Limit:
     try:
         return Limit.parse(value)
-    except (AttributeError, ValueError):
+    except (AttributeError, TypeError, ValueError):
         raise ValueError(
             'must be a count and a period, such as "5/2s", "40/m" or "1000/day"'
         ) from None

@@ -42,6 +42,12 @@ class Turns:
         # Never in the past: who has been idle for long has no right to go first.
         agenda.put(slot, max(now, ready_at))
 
+    def server_changed(self, slot: str) -> None:
+        """A request of this slot no longer counts at its address."""
+        server = self._layers.server_of(slot)
+        if server is not None and server.key in self._lines:
+            self._servers.put(server.key, server.claimable_at)
+
     def over(self, slot: str) -> None:
         """The slot has had its turn."""
         self._agenda_of(slot).discard(slot)
@@ -100,15 +106,16 @@ class Turns:
 
     def _of_line(self, address: str, now: float) -> str | None:
         """Return the first in an address's line, if that may go."""
-        line = self._lines[address]
-        server = self._layers.server_of(line[0])
-        if server is not None and server.claimable_at > now:
-            self._servers.put(address, server.claimable_at)
+        ready_at = self._layers.server_at(address).claimable_at
+        if ready_at > now:
+            self._servers.put(address, ready_at)
             return None
+        line = self._lines[address]
         slot = line.popleft()
         self._in_line.discard(slot)
         if not line:
             del self._lines[address]
             self._servers.discard(address)
         self._limited.put(slot, now)
+        server = self._layers.server_of(slot)
         return slot if server is not None and server.key == address else None

@@ -42,6 +42,37 @@ def test_after_a_pause_there_is_no_burst() -> None:
     assert scope.ready_at == pytest.approx(101.0)
 
 
+@pytest.mark.parametrize(("before", "after"), [(60.0, 0.01), (0.1, 1.0)])
+def test_a_burst_that_is_used_up_stays_so_when_the_rate_changes(
+    before: float, after: float
+) -> None:
+    pace = Pace(burst=5)
+    for _ in range(5):
+        pace.take(0.0, before)
+    assert pace.ready_at(after) == pytest.approx(after)
+
+
+def test_a_reset_ends_a_pause_but_not_the_spacing() -> None:
+    for burst in (1, 5):
+        scope = Scope(
+            "host", Bounds(start_rate=1), spacing=0, concurrency=99, burst=burst
+        )
+        for _ in range(burst):
+            scope.take(0.0)
+        scope.pause(3600.0)
+        assert scope.reset()
+        assert scope.ready_at == pytest.approx(1.0)
+
+
+def test_a_slot_is_idle_when_its_burst_is_saved_up_again() -> None:
+    scope = Scope("host", Bounds(start_rate=1), spacing=0, concurrency=99, burst=5)
+    permits = [scope.take(0.0) for _ in range(5)]
+    for permit in permits:
+        scope.settle(permit, SERVED, 0.1, 0.0)
+    assert not scope.is_idle(3.0)
+    assert scope.is_idle(5.1)
+
+
 def test_a_floor_holds_within_a_burst() -> None:
     scope = Scope(
         "host", Bounds(start_rate=1), spacing=0, concurrency=99, burst=5, floor=0.25
@@ -66,6 +97,13 @@ def test_a_request_that_is_delayed_holds_up_the_others_for_one_interval() -> Non
     budget.claim(quick, 1.1)
     budget.unclaim(quick)  # it came from a cache
     assert budget.claimable_at < 1.1
+
+
+def test_those_who_wait_at_the_gate_go_before_the_queue() -> None:
+    budget = Budget("all", Limit(1, 1.0))
+    budget.take(0.0)
+    budget.waiting = 3
+    assert budget.claimable_at == pytest.approx(4, rel=0.02)
 
 
 def test_a_refusal_slows_a_proxy_down_but_does_not_silence_it() -> None:

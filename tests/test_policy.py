@@ -185,7 +185,6 @@ def test_limits_of_addresses_and_of_slots_with_any_name(key: str) -> None:
 def test_exempt_hosts_and_domains(host: str, exempt: bool) -> None:
     read = policy(POLITENESS_EXEMPT=["x.org", "*.Y.org", "::1"])
     assert read.is_exempt(host) == exempt
-    assert (read.for_slot(host) is None) == exempt
 
 
 def test_a_delay_of_0_does_not_switch_off_a_limit() -> None:
@@ -218,7 +217,6 @@ def test_a_limit_that_does_not_adapt_is_used_from_the_start() -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        {"POLITENESS_EXEMPT": ["WWW.example.org"]},
         {"POLITENESS_LIMITS": {"www.example.org": {"start_rate": 0}}},
         {"POLITENESS_LIMITS": {"*.example.org": {"max_rate": 0}}},
         {"DOWNLOAD_SLOTS": {"www.example.org": {"delay": 0}}},

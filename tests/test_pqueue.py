@@ -258,11 +258,25 @@ def test_a_slot_that_is_no_string_is_refused_with_a_clear_error(
     make_queue: Make, slot: Any
 ) -> None:
     queue = make_queue()
-    with pytest.raises(TypeError, match=r"download_slot=.* must be a string"):
+    with pytest.raises(TypeError, match=r"slot .* must be a string"):
         queue.push(page("h/1", meta={"download_slot": slot}))
     assert len(queue) == 0
     queue.push(page("h/2"))
     assert urls(queue) == ["h/2"]
+
+
+def test_a_slot_with_requests_waiting_is_not_forgotten(
+    crawler: Callable[..., Crawler],
+) -> None:
+    made = crawler(POLITENESS_MAX_SLOTS=3)
+    layers = extension_of(made).layers
+    queue = PolitePriorityQueue.from_crawler(made, LifoMemoryQueue, "")
+    queue.push(page("waiting/1"))
+    waiting, idle = layers.slot("waiting"), layers.slot("idle")
+    for number in range(20):
+        layers.slot(f"h{number}")
+    assert layers.seen("waiting") is waiting is not None
+    assert layers.seen("idle") is not idle
 
 
 def test_many_requests_come_out_once_each(make_queue: Make) -> None:

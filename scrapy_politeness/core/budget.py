@@ -21,13 +21,25 @@ class Budget:
     that is between one host and us.
     """
 
-    __slots__ = ("_claimed_at", "_governor", "_interval", "_last_claim", "_pace", "key")
+    __slots__ = (
+        "_claimed_at",
+        "_floor",
+        "_governor",
+        "_interval",
+        "_last_claim",
+        "_pace",
+        "key",
+        "waiting",
+    )
 
     def __init__(self, key: str, limit: Limit, bounds: Bounds | None = None) -> None:
         self.key = key
         self._interval = limit.interval
+        self._floor = limit.floor
         self._governor = None if bounds is None else Governor(bounds)
         self._pace = Pace()
+        # How many wait for it at the gate.
+        self.waiting = 0
         self._last_claim: object = None
         self._claimed_at = -math.inf
 
@@ -39,16 +51,17 @@ class Budget:
 
     @property
     def ready_at(self) -> float:
-        return self._pace.ready_at(self.interval)
+        return self._pace.ready_at(self.interval, self._floor)
 
     @property
     def claimable_at(self) -> float:
         """From when on one more request may be handed out, to be sent at once.
 
-        Of those on their way only the last one counts: one that is delayed, say by a
-        slow robots.txt, must not hold up all others.
+        Those who wait at the gate go first. Of those on their way only the last one
+        counts: one that is delayed, say by a slow robots.txt, must not hold up all
+        others.
         """
-        ready_at = self.ready_at - HEAD_START
+        ready_at = self.ready_at - HEAD_START + self.waiting * self.interval
         if self._last_claim is None:
             return ready_at
         return max(ready_at, self._claimed_at + self.interval)
@@ -62,14 +75,15 @@ class Budget:
             self._last_claim = None
 
     def is_idle(self, now: float) -> bool:
-        return self._last_claim is None and self.ready_at <= now
+        busy = self.waiting or self._last_claim is not None
+        return not busy and self.ready_at <= now
 
     def take(self, now: float) -> Permit:
         """Let one request through. One that is early, because nobody knew that it
         belongs here, is paid for by the next ones."""
         interval = self.interval
         kept_up = now - self.ready_at <= max(interval, PROMPT)
-        self._pace.take(now, interval)
+        self._pace.take(now, interval, self._floor)
         return Permit(now, kept_up, rate=1 / interval if kept_up else None)
 
     def settle(

@@ -63,7 +63,16 @@ class Limit:
     def interval(self) -> float:
         """The even spacing that keeps every window of ``period`` within ``count``,
         measured at the host's door."""
-        return (self.period + min(_MARGIN, _MARGIN_SHARE * self.period)) / self.count
+        return (self.period + self._margin) / self.count
+
+    @property
+    def floor(self) -> float:
+        """The spacing that no two requests may undercut for that."""
+        return 0.0 if self._margin >= _FORGIVEN_LATENESS else self.interval
+
+    @property
+    def _margin(self) -> float:
+        return min(_MARGIN, _MARGIN_SHARE * self.period)
 
 
 class Pace:
@@ -76,28 +85,45 @@ class Pace:
     the very next request.
     """
 
-    __slots__ = ("_burst", "_last", "_planned")
+    __slots__ = ("_at", "_burst", "_last", "_tokens")
 
     def __init__(self, burst: int = 1) -> None:
         self._burst = burst
         self._last = -math.inf
-        # When the last one would have gone without any burst.
-        self._planned = -math.inf
+        # So many tokens there were at that time; negative if some went too early.
+        self._tokens = float(burst)
+        self._at = -math.inf
 
     def ready_at(self, interval: float, floor: float = 0.0) -> float:
-        saved_up = (self._burst - 1) * interval
-        return max(self._planned + interval - saved_up, self._last + floor)
+        missing = max(0.0, 1 - self._tokens)
+        return max(self._at + missing * interval, self._last + floor)
+
+    def rested_at(self, interval: float, floor: float = 0.0) -> float:
+        """From when on it is as if there had never been a request."""
+        missing = self._burst - self._tokens
+        return max(self._at + missing * interval, self._last + floor)
 
     def take(self, now: float, interval: float, floor: float = 0.0) -> None:
-        due = max(self._planned + interval, self._last + floor)
-        on_time = now - due <= min(_FORGIVEN_LATENESS, interval / 2)
-        self._planned = due if on_time else now
+        late = now - self.ready_at(interval, floor)
+        on_time = 0 <= late <= min(_FORGIVEN_LATENESS, interval / 2)
+        at = now - late if on_time else now
+        tokens = self._tokens + (at - self._at) / interval
+        self._tokens = min(self._burst, tokens) - 1
+        self._at = at
         self._last = now
 
     def restart(self, now: float) -> None:
         """Count the spacing from now, as if a request had just started."""
-        self._planned = self._last = max(self._last, now)
+        self._at = self._last = max(self._last, now)
+        self._tokens = 0.0
 
     def rest_until(self, until: float, interval: float) -> None:
         """What could be saved up until then does not count: no burst comes next."""
-        self._planned = max(self._planned, until + (self._burst - 2) * interval)
+        if self.ready_at(interval) < until:
+            self._at = until
+            self._tokens = 1.0
+
+    def forget_rest(self) -> None:
+        """Count from the last request again."""
+        if self._at > self._last:
+            self.restart(self._last)

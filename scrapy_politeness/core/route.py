@@ -11,20 +11,36 @@ if TYPE_CHECKING:
 
 
 class Route(NamedTuple):
-    """``shared`` are the budgets beside the slot's own: of the whole crawl, of the
-    server's address, of the proxy."""
+    """Beside the slot's own budget, ``shared`` are those that the queue knows of: of
+    the whole crawl, of the server's address. ``unseen`` are those that it does not: of
+    the proxy."""
 
     slot: Scope
     shared: tuple[Budget, ...] = ()
+    unseen: tuple[Budget, ...] = ()
 
     @property
-    def ready_at(self) -> float:
+    def budgets(self) -> tuple[Budget, ...]:
+        return self.shared + self.unseen
+
+    @property
+    def seen_ready_at(self) -> float:
+        """From when on the queue would hand out a request."""
         if not self.shared:
             return self.slot.ready_at
         return max(self.slot.ready_at, *(budget.ready_at for budget in self.shared))
 
+    @property
+    def ready_at(self) -> float:
+        if not self.unseen:
+            return self.seen_ready_at
+        return max(self.seen_ready_at, *(budget.ready_at for budget in self.unseen))
+
     def may_go(self, now: float) -> bool:
         return self.slot.has_room and self.ready_at <= now
+
+    def waits_unseen(self, now: float) -> bool:
+        return any(budget.ready_at > now for budget in self.unseen)
 
     def claim(self, claimant: object, now: float) -> None:
         """A request was handed out and is on its way to be sent."""
@@ -38,14 +54,19 @@ class Route(NamedTuple):
         for budget in self.shared:
             budget.unclaim(claimant)
 
+    def join_line(self, places: int = 1) -> None:
+        """So many requests wait at the gate; negative when they no longer do."""
+        for budget in self.budgets:
+            budget.waiting += places
+
     def take(self, now: float) -> Flight:
         """Let one request through, now."""
         permit = self.slot.take(now)
-        return Flight(self, permit, tuple(budget.take(now) for budget in self.shared))
+        return Flight(self, permit, tuple(budget.take(now) for budget in self.budgets))
 
 
 class Flight(NamedTuple):
-    """A request that was sent; ``shared`` are its permits from ``route.shared``."""
+    """A request that was sent; ``shared`` are its permits from ``route.budgets``."""
 
     route: Route
     permit: Permit

@@ -26,13 +26,14 @@ _TRAVEL_TIME_DIFFERENCE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What an outcome did to a scope. ``settled_at`` is the rate at which it has just
-    settled, if it has."""
+    """What an outcome did to a scope. It was ``relieved`` if the host answers too
+    slowly; ``settled_at`` is the rate at which it has just settled, if it has."""
 
     old_rate: float
     new_rate: float
     pause: float
     cut: bool
+    relieved: bool = False
     settled_at: float | None = None
 
 
@@ -78,6 +79,7 @@ class Scope:
         "_pace",
         "_robots_delay",
         "_spacing",
+        "aside",
         "claims",
         "held_until",
         "in_flight",
@@ -99,6 +101,9 @@ class Scope:
         self.key = key
         self.in_flight = 0
         self.claims = 0
+        # Those on their way who wait for something else: they take a place each, but
+        # hold up nobody.
+        self.aside = 0
         self._claimed_at = -math.inf
         self.paused_until = -math.inf
         self.held_until = -math.inf
@@ -141,7 +146,7 @@ class Scope:
         Infinite while there is no room: then something has to be sent or settled
         first.
         """
-        if self.in_flight + self.claims >= self.concurrency:
+        if self.in_flight + self.claims + self.aside >= self.concurrency:
             return math.inf
         if not self.claims:
             return self.ready_at - HEAD_START
@@ -187,6 +192,7 @@ class Scope:
         governor = lessons.governor
         old_rate = governor.rate
         advice = governor.observe(permit, outcome, now, chance)
+        manages = None
         if outcome.verdict is Verdict.SERVED:
             manages = lessons.strain.observe(now - permit.sent_at, now)
             if manages is not None:
@@ -203,6 +209,7 @@ class Scope:
             governor.rate,
             advice.pause,
             advice.cut,
+            manages is not None,
             lessons.newly_settled_at(),
         )
 
@@ -225,13 +232,33 @@ class Scope:
         self.paused_until = max(self.paused_until, until)
         self._pace.rest_until(until, self._interval)
 
-    def hold(self, until: float) -> None:
-        """The user wants silence until then; of several holds the latest counts."""
+    def hold(self, until: float) -> bool:
+        """The user wants silence until then; of several holds the latest counts.
+
+        Return whether that is news.
+        """
+        is_longer = until > self.held_until
         self.held_until = max(self.held_until, until)
+        return is_longer
+
+    def release(self) -> bool:
+        """End a hold of the user's; return whether there was one."""
+        was_held = self.held_until > -math.inf
+        self.held_until = -math.inf
+        return was_held
+
+    def reset(self) -> bool:
+        """End all silence; return whether there was any."""
+        was_paused = self.paused_until > -math.inf
+        self.paused_until = -math.inf
+        self._pace.forget_rest()
+        return self.release() or was_paused
 
     def is_idle(self, now: float) -> bool:
-        """Tell whether to forget this scope would make no difference for the host."""
-        return not self.in_flight and not self.claims and self.ready_at <= now
+        """Tell whether nothing is under way, and the next request could go at once."""
+        busy = self.in_flight or self.claims or self.aside
+        rested_at = self._pace.rested_at(self._interval, self._least_gap)
+        return not busy and max(self.ready_at, rested_at) <= now
 
     def reconfigure(self, bounds: Bounds, *, spacing: float, floor: float) -> None:
         """Go on with other limits, and forget what was learned under the old ones."""

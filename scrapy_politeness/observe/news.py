@@ -66,7 +66,7 @@ class News:
             self._stats.inc_value(f"politeness/{outcome.verdict.name.lower()}")
         details = {
             "slot": slot.key,
-            "reason": outcome.reason or "its quota",
+            "reason": _reason(outcome, change),
             "old": change.old_rate,
             "new": change.new_rate,
             "pause": change.pause,
@@ -76,6 +76,12 @@ class News:
             self._log.warning(
                 "%(slot)s: rate %(old).3g/s → %(new).3g/s because of %(reason)s; "
                 "silent for %(pause).1f s",
+                details,
+            )
+        elif change.relieved:
+            self._stats.inc_value("politeness/slowdowns")
+            self._log.info(
+                "%(slot)s: rate %(old).3g/s → %(new).3g/s because of %(reason)s",
                 details,
             )
         elif change.new_rate > change.old_rate:
@@ -88,7 +94,7 @@ class News:
             self._log.info(
                 "%(slot)s: silent for %(pause).1f s because of %(reason)s", details
             )
-        self._signal_settled(slot, change, details["reason"])
+        self._signal_settled(slot, change, _reason(outcome, change))
 
     def robots_delay(self, slot: Scope, delay: float) -> None:
         self._stats.inc_value("politeness/robots_delays")
@@ -119,6 +125,7 @@ class News:
         self._send(signals.slot_paused, slot, seconds=seconds, reason="an earlier run")
 
     def resumed(self, slot: Scope) -> None:
+        self._log.debug("%(slot)s: no longer silent", {"slot": slot.key})
         self._send(signals.slot_resumed, slot)
 
     def reconfigured(self, slot: Scope, rate: float | None) -> None:
@@ -148,7 +155,7 @@ class News:
             {"slot": slot.key, "wait": wait, "longest": longest},
         )
 
-    def _signal_settled(self, slot: Scope, change: Change, reason: object) -> None:
+    def _signal_settled(self, slot: Scope, change: Change, reason: str) -> None:
         if change.new_rate < _SLOWER * change.old_rate:
             rates = {"old_rate": change.old_rate, "new_rate": change.new_rate}
             self._send(signals.slot_slowed, slot, reason=reason, **rates)
@@ -159,3 +166,9 @@ class News:
 
     def _send(self, signal: object, slot: Scope, **arguments: object) -> None:
         self._crawler.signals.send_catch_log(signal, slot=slot.key, **arguments)
+
+
+def _reason(outcome: Outcome, change: Change) -> str:
+    if change.relieved:
+        return "slow answers"
+    return outcome.reason or "its quota"
