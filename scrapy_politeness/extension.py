@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from scrapy.statscollectors import StatsCollector
     from typing_extensions import Self
 
+    from scrapy_politeness.core.health import Status
     from scrapy_politeness.core.hours import Hours
     from scrapy_politeness.core.route import Flight, Route
     from scrapy_politeness.core.scope import Scope
@@ -44,8 +45,9 @@ _SAME_SILENCE = 60.0
 class PolitenessExtension:
     """Spiders and the other components find it through ``crawler.get_extension``.
 
-    For spiders there are ``set_rate``, ``hold``, ``release`` and ``reset``; a slot is
-    named by its host, or as ``politeness_slot`` or ``download_slot`` name it.
+    For spiders there are ``set_rate``, ``hold``, ``release``, ``reset`` and
+    ``status``; a slot is named by its host, or as ``politeness_slot`` or
+    ``download_slot`` name it.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -120,6 +122,10 @@ class PolitenessExtension:
         if was_silent:
             self.news.resumed(scope)
         self._scope_changed(scope)
+
+    def status(self, slot: str) -> Status:
+        """Tell how a slot is doing."""
+        return self._limited(slot).status(time.monotonic())
 
     def end(self, request: Request, outcome: Outcome) -> Route | None:
         """A request is over; return which way it was sent, if it was."""

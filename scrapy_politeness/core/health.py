@@ -1,7 +1,8 @@
-"""How a host is doing, in one word."""
+"""How a slot is doing: one word, and a few figures."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,21 @@ class Health(Enum):
     DEGRADED = "degraded"
     OVERLOADED = "overloaded"
     PAUSED = "paused"
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """``rate`` is how many requests per second are sent now, ``ceiling`` how many the
+    host is believed to allow, if that is known. ``silent_for`` are the seconds that
+    are left of a pause or a hold. Of ``concurrency`` requests that may be under way
+    at once, ``in_flight`` are."""
+
+    health: Health
+    rate: float
+    ceiling: float | None
+    silent_for: float
+    in_flight: int
+    concurrency: int
 
 
 def health(governor: Governor, strain: Strain, *, paused: bool) -> Health:

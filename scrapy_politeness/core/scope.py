@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from scrapy_politeness.core.crowd import Crowd
 from scrapy_politeness.core.governor import Bounds, Governor
+from scrapy_politeness.core.health import Health, Status, health
 from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.core.pace import HEAD_START, PROMPT, Pace
@@ -253,6 +254,17 @@ class Scope:
         self.paused_until = -math.inf
         self._pace.forget_rest()
         return self.release() or was_paused
+
+    def status(self, now: float) -> Status:
+        silent_for = max(0.0, self.paused_until - now, self.held_until - now)
+        how = Health.PAUSED if silent_for else Health.HEALTHY
+        ceiling = None
+        if self._lessons is not None:
+            governor, strain = self._lessons.governor, self._lessons.strain
+            how = health(governor, strain, paused=silent_for > 0)
+            ceiling = governor.ceiling
+        rate = 1 / max(self._interval, self._least_gap)
+        return Status(how, rate, ceiling, silent_for, self.in_flight, self.concurrency)
 
     def is_idle(self, now: float) -> bool:
         """Tell whether nothing is under way, and the next request could go at once."""
