@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from scrapy_politeness.core.crowd import Crowd
 from scrapy_politeness.core.governor import Bounds, Governor
 from scrapy_politeness.core.health import Health, health
 from scrapy_politeness.core.learned import Learned
@@ -233,3 +234,31 @@ def test_a_refusal_degrades_health_until_it_is_served_again() -> None:
     assert health(governor, Strain(), paused=False) is Health.DEGRADED
     answer(governor, SERVED, 3.0)
     assert health(governor, Strain(), paused=False) is Health.HEALTHY
+
+
+def crowd_after_a_refusal() -> Crowd:
+    """Up to four at once were served, a fifth was refused."""
+    crowd = Crowd(8)
+    for nth in range(40):
+        crowd.observe(Permit(0.0, paced=True, beside=1 + nth % 4), SERVED)
+    assert not crowd.observe(Permit(0.0, paced=True, beside=5), REFUSED)
+    return crowd
+
+
+def test_a_first_refusal_among_many_makes_the_crowd_smaller() -> None:
+    assert crowd_after_a_refusal().limit == 4
+
+
+def test_a_refusal_among_few_clears_the_crowd() -> None:
+    crowd = crowd_after_a_refusal()
+    assert not crowd.observe(Permit(0.0, paced=True, beside=2), REFUSED)
+    assert crowd.limit == 8
+
+
+def test_a_refusal_when_one_more_is_added_confirms_the_suspicion() -> None:
+    crowd = crowd_after_a_refusal()
+    while crowd.limit == 4:
+        crowd.observe(Permit(0.0, paced=True, beside=4), SERVED)
+    assert crowd.limit == 5
+    assert crowd.observe(Permit(0.0, paced=True, beside=5), REFUSED)
+    assert crowd.limit == 4

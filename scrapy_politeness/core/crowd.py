@@ -4,6 +4,11 @@ A host that limits connections refuses whenever more than so many requests are u
 way, however slowly they follow each other: a lower rate alone would only make that
 rarer. It gives itself away, since all that it refused were sent beside many others,
 and what was sent beside few was served.
+
+The first refusal of a rising rate always finds more requests under way than ever,
+whatever its cause. So it only raises a *suspicion*: fewer are sent at once, which
+costs nothing where the rate is the cause. A refusal among few clears the suspicion,
+one that comes as soon as another request is added confirms it.
 """
 
 from __future__ import annotations
@@ -22,16 +27,27 @@ _MOST_SUCCESSES = 1000
 # What was refused must have been unusually crowded: at most this share of what was
 # served was as crowded.
 _UNUSUAL = 0.25
+_RARE = 0.1
 
 # One more at a time is tried after so many successes, and twice as many after each
-# try that failed.
+# try that failed; sooner while there is only a suspicion.
 _PATIENCE = 2000
+_PATIENCE_WITH_A_SUSPECT = 1000
 
 
 class Crowd:
     """``limit`` is how many may be under way at once, up to what the user allows."""
 
-    __slots__ = ("_most", "_patience", "_refused", "_served", "_since", "limit")
+    __slots__ = (
+        "_most",
+        "_patience",
+        "_refused",
+        "_served",
+        "_since",
+        "_suspicion",
+        "_tried",
+        "limit",
+    )
 
     def __init__(self, most: int) -> None:
         self.limit = most
@@ -41,16 +57,46 @@ class Crowd:
         self._refused: deque[int] = deque(maxlen=_MOST_REFUSALS)
         self._since = 0
         self._patience = _PATIENCE
+        # None before the first refusal, False once it was cleared.
+        self._suspicion: bool | None = None
+        # The last limit that was tried after a lower one.
+        self._tried = 0
 
     def observe(self, permit: Permit, outcome: Outcome) -> bool:
         """Return whether the limit was found, or found to be lower."""
         if outcome.verdict is Verdict.REFUSED:
             self._refused.append(permit.beside)
-            return self._look()
+            if self._suspicion:
+                return self._examine(permit.beside)
+            found = self._look()
+            if self._suspicion is None:
+                self._suspicion = not found and self._suspect(permit.beside)
+            return found
         if outcome.verdict is Verdict.SERVED:
             self._count(permit.beside)
             self._widen()
         return False
+
+    def _suspect(self, beside: int) -> bool:
+        served = self._served.total()
+        if beside < 2 or served < _SUCCESSES or self._crowded(beside) > _RARE * served:
+            return False
+        self.limit = min(self.limit, beside - 1)
+        self._since = 0
+        self._patience = _PATIENCE_WITH_A_SUSPECT
+        return True
+
+    def _examine(self, beside: int) -> bool:
+        """Another refusal under suspicion."""
+        confirmed = beside == self._tried
+        self._suspicion = False
+        self._patience = _PATIENCE
+        self.limit = beside - 1 if confirmed else self._most
+        self._forget()
+        return confirmed
+
+    def _crowded(self, least: int) -> int:
+        return sum(n for beside, n in self._served.items() if beside >= least)
 
     def _count(self, beside: int) -> None:
         self._served[beside] += 1
@@ -59,7 +105,7 @@ class Crowd:
 
     def _look(self) -> bool:
         least = min(self._refused)
-        crowded = sum(n for beside, n in self._served.items() if beside >= least)
+        crowded = self._crowded(least)
         served = self._served.total()
         if (
             least < 2
@@ -79,6 +125,7 @@ class Crowd:
         self._since += 1
         if self.limit < self._most and self._since >= self._patience:
             self.limit += 1
+            self._tried = self.limit
             self._forget()
 
     def _forget(self) -> None:
