@@ -15,6 +15,8 @@ from scrapy.pqueues import ScrapyPriorityQueue
 from scrapy.utils.python import global_object_name
 from scrapy.utils.request import request_from_dict
 
+from scrapy_politeness.stores.sqlite import open_database, write_ahead
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
@@ -285,17 +287,16 @@ class DiskBacklog:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    db = sqlite3.connect(path, isolation_level=None)
     try:
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = NORMAL")
-        db.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
-        db.execute(f"PRAGMA journal_size_limit = {_MOST_LOG_BYTES}")
-        db.executescript(_SCHEMA)
+        return open_database(path, write_ahead, _prepare)
     except sqlite3.DatabaseError as error:
-        db.close()
         raise ValueError(f"{path} is not a queue of requests: {error}") from error
-    return db
+
+
+def _prepare(db: sqlite3.Connection) -> None:
+    db.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+    db.execute(f"PRAGMA journal_size_limit = {_MOST_LOG_BYTES}")
+    db.executescript(_SCHEMA)
 
 
 def _serialize(fields: dict[str, object]) -> bytes:

@@ -21,11 +21,12 @@ from scrapy_politeness.journeys import Journeys
 from scrapy_politeness.layers import Layers
 from scrapy_politeness.observe.news import News
 from scrapy_politeness.policy import Policy, is_enabled
+from scrapy_politeness.records import Records
 from scrapy_politeness.robots import Robots
-from scrapy_politeness.stores.pauses import Pauses
+from scrapy_politeness.stores.state import State
 
 if TYPE_CHECKING:
-    from scrapy import Request
+    from scrapy import Request, Spider
     from scrapy.crawler import Crawler
     from scrapy.http import Response
     from scrapy.statscollectors import StatsCollector
@@ -58,7 +59,8 @@ class PolitenessExtension:
         self.stats: StatsCollector = crawler.stats
         self.engine = Engine(crawler)
         self.alarm = Alarm(self.engine.wake)
-        self.layers = Layers(self.policy, self.engine, self._is_pending)
+        self._records = _open_records(self.policy, crawler.spider)
+        self.layers = Layers(self.policy, self.engine, self._is_pending, self._recall)
         self.journeys = Journeys(self.engine.is_under_way, self._tell_queues)
         self.news = News(crawler)
         self._watch = Watch(self._look)
@@ -75,9 +77,6 @@ class PolitenessExtension:
         # Requests whose last answer was a refusal, until they are rescheduled.
         self.refused: WeakSet[Request] = WeakSet()
         self._queues: list[PolitePriorityQueue] = []
-        self._pauses = (
-            Pauses(self.policy.jobdir, crawler.spider) if self.policy.jobdir else None
-        )
         self._resume_pauses()
         crawler.signals.connect(self._spider_opened, signals.spider_opened)
         crawler.signals.connect(self._spider_closed, signals.spider_closed)
@@ -118,6 +117,8 @@ class PolitenessExtension:
         self.layers.reset(scope.key)
         was_silent = scope.reset()
         self._save_pause(scope)
+        if self._records is not None:
+            self._records.forget(scope.key)
         self.news.reconfigured(scope, None)
         if was_silent:
             self.news.resumed(scope)
@@ -192,6 +193,8 @@ class PolitenessExtension:
         for budget, permit in zip(flight.route.budgets, flight.shared, strict=True):
             if budget.settle(permit, outcome, now, chance):
                 self.news.proxy_slowed(budget, outcome)
+        if self._records is not None and not self.layers.has_set_rate(slot.key):
+            self._records.changed(slot)
         if change.pause:
             self._save_pause(slot)
         self._scope_changed(slot)
@@ -226,17 +229,23 @@ class PolitenessExtension:
         self.news.wait_capped(slot, outcome.wait, longest)
         return replace(outcome, wait=longest)
 
+    def _recall(self, slot: Scope, start_rate: float) -> None:
+        learned = self._records and self._records.recall(slot.key, start_rate)
+        if learned:
+            slot.recall(learned, time.monotonic())
+            self.news.recalled(slot, learned)
+
     def _save_pause(self, slot: Scope) -> None:
-        if self._pauses is not None:
+        if self._records is not None:
             left = max(0.0, slot.paused_until - time.monotonic())
-            self._pauses.save(slot.key, time.time() + left)
+            self._records.paused(slot.key, time.time() + left)
 
     def _resume_pauses(self) -> None:
-        if self._pauses is None:
+        if self._records is None:
             return
         # A clock that was set back must not turn a pause of minutes into one of days.
         longest = max(self.policy.retry_after_max, self.policy.bounds.backoff_max)
-        for key, left in self._pauses.load(time.time()).items():
+        for key, left in self._records.pauses().items():
             slot = self.layers.slot(key)
             if slot is not None:
                 seconds = min(left, longest)
@@ -251,12 +260,17 @@ class PolitenessExtension:
             self.gate.reconsider()
         return self.gate.is_busy or self.robots.is_busy
 
-    def _spider_closed(self) -> None:
+    async def _spider_closed(self) -> None:
+        self._stop()
+        if self._records is not None:
+            await self._records.wait_closed()
+
+    def _stop(self) -> None:
         self.alarm.stop()
         self._watch.stop()
         self.robots.wake()
-        if self._pauses is not None:
-            self._pauses.close()
+        if self._records is not None:
+            self._records.close()
 
     def _spider_opened(self) -> None:
         self.news.opened(self.policy, by_queue=bool(self._queues))
@@ -264,3 +278,12 @@ class PolitenessExtension:
     def _response_received(self, response: Response, request: Request) -> None:
         if self.policy.robots:
             self.robots.response_received(response, request)
+
+
+def _open_records(policy: Policy, spider: Spider | None) -> Records | None:
+    if policy.state_path is None:
+        return None
+    try:
+        return Records(State(policy.state_path, spider), spider)
+    except ValueError as error:
+        raise policy.bad_state(str(error)) from error

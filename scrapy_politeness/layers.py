@@ -33,14 +33,20 @@ _FREE = "\x01free "
 
 class Layers:
     """``is_pending`` tells whether requests of a slot wait anywhere: then it must not
-    be forgotten."""
+    be forgotten. ``recall`` tells a new slot what was learned of it earlier; it is
+    given the rate that the slot would start with."""
 
     def __init__(
-        self, policy: Policy, engine: Engine, is_pending: Callable[[Scope], bool]
+        self,
+        policy: Policy,
+        engine: Engine,
+        is_pending: Callable[[Scope], bool],
+        recall: Callable[[Scope, float], None],
     ) -> None:
         self._policy = policy
         self._engine = engine
         self._is_pending = is_pending
+        self._recall = recall
         self._slots = Memory[str, Scope | None](policy.max_slots, self._may_forget)
         # What the user has set while the crawl runs outlives the slot's memory.
         self._rates: dict[str, float] = {}
@@ -152,6 +158,9 @@ class Layers:
         self._rates[key] = rate
         return self._reconfigured(key)
 
+    def has_set_rate(self, key: str) -> bool:
+        return key in self._rates
+
     def reset(self, key: str) -> Scope | None:
         """Return to the settings, and forget all that was learned."""
         self._rates.pop(key, None)
@@ -173,7 +182,7 @@ class Layers:
         own = self._slot_policy(key)
         if own is None:
             return None
-        return Scope(
+        slot = Scope(
             key,
             own.bounds,
             spacing=own.spacing,
@@ -182,6 +191,9 @@ class Layers:
             burst=own.burst,
             from_finish=own.from_finish,
         )
+        if own.bounds.adaptive and not self.has_set_rate(key):
+            self._recall(slot, own.bounds.start_rate)
+        return slot
 
     def _slot_policy(self, key: str) -> SlotPolicy | None:
         own = self._policy.for_slot(key)

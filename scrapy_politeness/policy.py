@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
@@ -46,6 +47,7 @@ DEFAULTS: dict[str, Any] = {
     "POLITENESS_PROXY_LIMIT": None,
     "POLITENESS_MAX_SLOTS": 10_000,
     "POLITENESS_EXEMPT": ["localhost", "127.0.0.1", "::1"],
+    "POLITENESS_STATE": None,
 }
 
 # A rate of 0 is not a rate but the switch that turns a slot off.
@@ -105,6 +107,7 @@ class Policy:
     max_slots: int
     download_slots: Mapping[str, Mapping[str, Any]]
     jobdir: str | None
+    state: str | None
 
     @classmethod
     def read(cls, settings: BaseSettings, spider: Spider | None = None) -> Policy:
@@ -135,6 +138,7 @@ class Policy:
             max_slots=_read(settings, "POLITENESS_MAX_SLOTS", rules.at_least_one),
             download_slots=_read(settings, "DOWNLOAD_SLOTS", _download_slots),
             jobdir=settings["JOBDIR"],
+            state=_read(settings, "POLITENESS_STATE", rules.optional_path),
         )
 
     def for_slot(self, key: str) -> SlotPolicy | None:
@@ -179,6 +183,20 @@ class Policy:
         if host in self.exempt or not self._exempts_domains:
             return host in self.exempt
         return any(name in self.exempt for name in _names(host))
+
+    @cached_property
+    def state_path(self) -> Path | None:
+        if self.state:
+            return Path(self.state).expanduser().absolute()
+        return Path(self.jobdir, "politeness.sqlite") if self.jobdir else None
+
+    def bad_state(self, reason: str) -> PolicyError:
+        name, value = (
+            ("POLITENESS_STATE", self.state) if self.state else ("JOBDIR", self.jobdir)
+        )
+        return PolicyError(
+            name, value, f"must lead to a state file that can be used; {reason}"
+        )
 
     @cached_property
     def has_shared_limits(self) -> bool:

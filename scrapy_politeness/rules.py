@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import math
+import os
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -111,6 +112,15 @@ def limit(value: Any) -> Limit:
 
 def optional_limit(value: Any) -> Limit | None:
     return None if value is None else limit(value)
+
+
+def optional_path(value: Any) -> str | None:
+    """Nothing at all, as the command line may give it, is None."""
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str | os.PathLike) or "\0" in str(value):
+        raise ValueError("must be the path of a file")
+    return str(value)
 
 
 def spacing(value: Any) -> str:

@@ -128,6 +128,30 @@ def test_damaged_values_are_refused(damage: dict[str, object]) -> None:
         Learned.from_dict(damage)
 
 
+def test_a_fixed_rate_has_nothing_to_keep() -> None:
+    bounds = Bounds(start_rate=30.0, max_rate=30.0, adaptive=False)
+    scope = Scope("example.org", bounds, spacing=0.0, concurrency=16)
+    simulate([scope], RetryAfter(TokenBucket(20.0, 10)), seconds=60.0)
+    assert scope.learned is None
+
+
+def test_of_concurrency_only_what_was_found_is_kept() -> None:
+    def found(server: Server) -> Learned:
+        scope = Scope("example.org", BOUNDS, spacing=0.0, concurrency=16)
+        simulate([scope], RetryAfter(server), seconds=600.0)
+        assert scope.learned is not None
+        return Learned.from_dict(scope.learned.to_dict())
+
+    def recalled(learned: Learned) -> int:
+        scope = Scope("example.org", BOUNDS, spacing=0.0, concurrency=32)
+        scope.recall(learned, 0.0)
+        return scope.concurrency
+
+    narrow = ConnectionLimit(4, 0.15, round_trip=0.055, variation=0.2)
+    assert recalled(found(narrow)) < 8
+    assert recalled(found(TokenBucket(20.0, 10))) == 32
+
+
 def test_a_host_that_limits_connections_gets_fewer_at_once() -> None:
     server = ConnectionLimit(4, 0.15, round_trip=0.055, variation=0.2)
     scope = Scope("example.org", BOUNDS, spacing=0.0, concurrency=16)

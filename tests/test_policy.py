@@ -60,6 +60,8 @@ WRONG = [
     ("POLITENESS_LIMITS", {"[::1]:80": {}}, "without scheme, port and path"),
     ("POLITENESS_LIMITS", {"*.org:80": {}}, "without scheme, port and path"),
     ("POLITENESS_LIMITS", {"api.*.org": {}}, '"*.domain"'),
+    ("POLITENESS_STATE", 5, "the path of a file"),
+    ("POLITENESS_STATE", "a\0b", "the path of a file"),
     ("POLITENESS_STRAT_RATE", 5, "did you mean POLITENESS_START_RATE?"),
     ("AUTOTHROTTLE_ENABLED", True, "remove this setting"),
     ("DOWNLOAD_DELAY", -1, "0 or greater"),

@@ -96,7 +96,7 @@ def crawler() -> Iterator[Callable[..., Crawler]]:
         for queue in extension._queues:
             with suppress(sqlite3.ProgrammingError):  # the test has closed it
                 queue.close()
-        extension._spider_closed()
+        extension._stop()
 
 
 def extension_of(crawler: Crawler) -> PolitenessExtension:

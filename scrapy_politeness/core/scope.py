@@ -216,17 +216,22 @@ class Scope:
 
     @property
     def learned(self) -> Learned | None:
-        """What is worth keeping for another run."""
-        if self._lessons is None or self._lessons.governor.ceiling is None:
+        """What is worth keeping for another run. A fixed rate looks for no limit."""
+        if self._lessons is None or not self._bounds.adaptive:
             return None
-        governor = self._lessons.governor
-        assert governor.ceiling is not None
-        return Learned(governor.ceiling, governor.burst, self.concurrency)
+        ceiling = self._lessons.governor.ceiling
+        # What the user allows was not learned: another time it may be more.
+        found = self.concurrency if self.concurrency < self._most else None
+        if ceiling is None and found is None:
+            return None
+        return Learned(ceiling, self._lessons.governor.burst, found)
 
     def recall(self, learned: Learned, now: float) -> None:
         lessons = self._learn()
-        lessons.governor.recall(learned.ceiling, learned.burst, now)
-        lessons.crowd.limit = min(lessons.crowd.limit, learned.concurrency)
+        if learned.ceiling is not None:
+            lessons.governor.recall(learned.ceiling, learned.burst, now)
+        if learned.concurrency is not None:
+            lessons.crowd.limit = min(lessons.crowd.limit, learned.concurrency)
 
     def pause(self, until: float) -> None:
         """The host wants silence until then; of several pauses the latest counts."""

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from scrapy_politeness.core.budget import Budget
     from scrapy_politeness.core.hours import Hours
+    from scrapy_politeness.core.learned import Learned
     from scrapy_politeness.core.outcome import Outcome
     from scrapy_politeness.core.scope import Change, Scope
     from scrapy_politeness.policy import Policy
@@ -53,6 +54,10 @@ class News:
                     "At most %(count)d requests in %(period).6g s for %(what)s",
                     {"count": limit.count, "period": limit.period, "what": what},
                 )
+        if policy.state_path is not None:
+            self._log.info(
+                "Learned rates are kept in %(path)s", {"path": policy.state_path}
+            )
         if not by_queue:
             self._log.warning(
                 "The scheduler does not use scrapy_politeness.PolitePriorityQueue: "
@@ -123,6 +128,18 @@ class News:
             {"slot": slot.key, "seconds": seconds},
         )
         self._send(signals.slot_paused, slot, seconds=seconds, reason="an earlier run")
+
+    def recalled(self, slot: Scope, learned: Learned) -> None:
+        self._stats.inc_value("politeness/recalled")
+        self._log.debug(
+            "%(slot)s: goes on from what an earlier run has learned: %(limits)s",
+            {
+                "slot": slot.key,
+                "limits": ", ".join(
+                    f"{name} {value:.3g}" for name, value in learned.to_dict().items()
+                ),
+            },
+        )
 
     def resumed(self, slot: Scope) -> None:
         self._log.debug("%(slot)s: no longer silent", {"slot": slot.key})
