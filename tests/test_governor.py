@@ -286,3 +286,22 @@ def test_a_refusal_when_one_more_is_added_confirms_the_suspicion() -> None:
     assert crowd.limit == 5
     assert crowd.observe(Permit(0.0, paced=True, beside=5), REFUSED)
     assert crowd.limit == 4
+
+
+def test_of_a_host_that_never_refuses_the_rate_that_it_stood_is_kept() -> None:
+    scope = Scope("example.org", BOUNDS, spacing=0.0, concurrency=16)
+    now = 0.0
+    kept = []
+    for _ in range(60):
+        now = max(now, scope.ready_at)
+        permit = scope.take(now)
+        scope.settle(permit, SERVED, now + 0.01, 0.0)
+        kept.append(scope.learned)
+    assert kept[0] is None
+    assert kept[-1] is not None
+    assert kept[-1].ceiling is not None
+    rate = scope.status(now).rate
+    assert BOUNDS.start_rate < kept[-1].ceiling <= rate
+    later = Scope("example.org", BOUNDS, spacing=0.0, concurrency=16)
+    later.recall(kept[-1], 0.0)
+    assert later.status(0.0).rate == pytest.approx(kept[-1].ceiling, rel=0.02)

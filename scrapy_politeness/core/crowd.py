@@ -62,6 +62,11 @@ class Crowd:
         # The last limit that was tried after a lower one.
         self._tried = 0
 
+    @property
+    def found(self) -> int | None:
+        """The host's own limit, if it has one; a suspicion is not enough."""
+        return None if self._suspicion or self.limit >= self._most else self.limit
+
     def observe(self, permit: Permit, outcome: Outcome) -> bool:
         """Return whether the limit was found, or found to be lower."""
         if outcome.verdict is Verdict.REFUSED:

@@ -188,6 +188,17 @@ class Governor:
         return self._ceiling.value if self._ceiling.is_known else None
 
     @property
+    def survived(self) -> float | None:
+        """The highest rate that the host is known to stand: its ceiling or, where it
+        has never refused, what the search has come to."""
+        if self.phase is not Phase.SEARCH:
+            return self.ceiling
+        level = self.rate
+        if self._streak < self._bounds.raise_after:
+            level /= _SEARCH  # this one is still being tried
+        return level if level > self._bounds.start_rate else None
+
+    @property
     def burst(self) -> float:
         return self._ceiling.burst
 

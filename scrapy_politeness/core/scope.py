@@ -219,12 +219,12 @@ class Scope:
         """What is worth keeping for another run. A fixed rate looks for no limit."""
         if self._lessons is None or not self._bounds.adaptive:
             return None
-        ceiling = self._lessons.governor.ceiling
+        governor = self._lessons.governor
         # What the user allows was not learned: another time it may be more.
-        found = self.concurrency if self.concurrency < self._most else None
-        if ceiling is None and found is None:
+        found = self._lessons.crowd.found
+        if governor.survived is None and found is None:
             return None
-        return Learned(ceiling, self._lessons.governor.burst, found)
+        return Learned(governor.survived, governor.burst, found)
 
     def recall(self, learned: Learned, now: float) -> None:
         lessons = self._learn()
