@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+# What a busy machine may take away from a gap: the earlier request arrived late.
+JITTER = 0.06
+
 NO_ROBOTS: dict[str, Any] = {"POLITENESS_ROBOTS": False}
 
 

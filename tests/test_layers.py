@@ -17,7 +17,7 @@ from scrapy.exceptions import IgnoreRequest
 
 from scrapy_politeness import PolitenessExtension, signals
 from tests.crawl import REACTORS, Crawl, Reactor, crawl
-from tests.settings import NO_ROBOTS, fixed
+from tests.settings import JITTER, NO_ROBOTS, fixed
 from tests.site import Answer
 from tests.spiders import AT_ONCE, Broad, Pages
 
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from tests.site import Arrival, Site
-
-# What a busy machine may take away from a gap: the earlier request arrived late.
-JITTER = 0.05
 
 REFUSAL = Answer(429, {"Retry-After": "1"})
 
@@ -58,8 +55,9 @@ def test_a_burst_goes_at_once_and_the_rest_evenly(site: Callable[..., Site]) -> 
     crawl(urls=server.page_urls(), settings=settings)
     gaps = server.gaps()
     assert len(gaps) == 11
-    assert sum(gaps[:4]) < 0.15
-    assert gaps[5:] == pytest.approx([0.2] * 6, abs=JITTER)
+    assert sum(gaps[:4]) < 0.4
+    assert min(gaps[5:]) > 0.2 - JITTER
+    assert max(gaps[5:]) < 0.2 + 0.5
     # A token bucket: in a second, the limit and the rest of the burst.
     assert most_in_any(1 - JITTER, server.arrivals) <= 5 + 4
 
@@ -67,7 +65,8 @@ def test_a_burst_goes_at_once_and_the_rest_evenly(site: Callable[..., Site]) -> 
 def test_a_period_of_milliseconds(site: Callable[..., Site]) -> None:
     server = site(3)
     crawl(urls=server.page_urls(), settings=limited(limit="1/1500ms"))
-    assert server.gaps() == pytest.approx([1.515, 1.515], abs=JITTER)
+    assert min(server.gaps()) > 1.5 - JITTER
+    assert max(server.gaps()) < 1.5 + 0.5
 
 
 def test_spacing_may_count_from_the_finish(site: Callable[..., Site]) -> None:
@@ -75,7 +74,8 @@ def test_spacing_may_count_from_the_finish(site: Callable[..., Site]) -> None:
     settings = limited(limit="5/s", spacing="finish")
     crawl(urls=server.page_urls(), settings=settings)
     assert server.max_in_flight == 1
-    assert server.gaps() == pytest.approx([0.6] * 4, abs=2 * JITTER)
+    assert min(server.gaps()) > 0.6 - JITTER
+    assert max(server.gaps()) < 0.6 + 0.5
 
 
 def test_a_global_limit_is_shared_fairly(site: Callable[..., Site]) -> None:

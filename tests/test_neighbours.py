@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy import Request
 
 from tests.crawl import crawl
+from tests.settings import JITTER
 from tests.site import Answer
 from tests.spiders import MetaCopier, Pages
 
@@ -192,7 +193,7 @@ def test_what_is_not_scheduled_is_limited_and_rescheduled_too(
     settings = {**BRISK, "POLITENESS_START_RATE": 4}
     result = crawl(Downloads, urls=server.page_urls(), settings=settings)
     assert [item["status"] for item in result.items] == [200] * 6
-    assert min(server.gaps()) > 0.22
+    assert min(server.gaps()) > 0.25 - JITTER
 
 
 def test_a_users_own_slot_is_one_budget_for_several_hosts(
@@ -207,7 +208,7 @@ def test_a_users_own_slot_is_one_budget_for_several_hosts(
     ]
     settings = {**BRISK, "POLITENESS_START_RATE": 5, "POLITENESS_MAX_RATE": 5}
     crawl(requests=requests, settings=settings)
-    assert min(server.gaps()) > 0.17
+    assert min(server.gaps()) > 0.2 - JITTER
 
 
 def test_middleware_without_the_extension_says_what_is_missing() -> None:

@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.crawl import REACTORS, Reactor, crawl
-from tests.settings import NO_ROBOTS, fixed
+from tests.settings import JITTER, NO_ROBOTS, fixed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.site import Site
-
-# What a busy machine may take away from a gap: the earlier request arrived late.
-JITTER = 0.03
 
 FAST = fixed(1e6)
 

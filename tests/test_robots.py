@@ -15,7 +15,7 @@ from scrapy.settings import Settings
 from scrapy_politeness.policy import Policy
 from scrapy_politeness.robots import OWN_FETCH, Robots
 from tests.crawl import REACTORS, Reactor, crawl, start_crawl
-from tests.settings import fixed
+from tests.settings import JITTER, fixed
 from tests.site import Answer
 from tests.spiders import Pages
 
@@ -46,7 +46,7 @@ def test_crawl_delay_is_never_undercut(
     assert server.arrivals[0].path == "/robots.txt"
     assert robots_requests(server) == 1
     # Counted where they are sent; a busy machine may write down one of them late.
-    assert min(server.gaps()) >= 0.2 - 0.03
+    assert min(server.gaps()) > 0.2 - JITTER
     assert sum(server.gaps()) >= 12 * 0.2
 
 
@@ -110,7 +110,7 @@ def test_a_long_robots_txt_does_not_stop_the_crawl(
 ) -> None:
     server = site(4, robots=f"User-agent: *\nCrawl-delay: 0.2\n{filling}")
     result = crawl(urls=server.page_urls(), settings=FAST)
-    assert min(server.gaps()) >= 0.1
+    assert min(server.gaps()) > 0.1 - JITTER
     assert result.cpu_seconds < 3
 
 
@@ -127,7 +127,7 @@ def test_learned_rates_stay_above_the_crawl_delay(site: Callable[..., Site]) -> 
     server = site(40, robots="User-agent: *\nCrawl-delay: 0.1\n")
     settings = {"POLITENESS_START_RATE": 5, "POLITENESS_RAISE_AFTER": 2}
     crawl(urls=server.page_urls(), settings=settings)
-    assert min(server.gaps()) >= 0.1
+    assert min(server.gaps()) > 0.1 - JITTER
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
@@ -206,7 +206,7 @@ def test_requests_that_need_not_obey_robots_txt_wait_for_its_delay(
     ]
     crawl(requests=requests, settings={**FAST, "ROBOTSTXT_OBEY": True})
     assert robots_requests(server) == 1
-    assert min(server.gaps()) >= 0.2
+    assert min(server.gaps()) > 0.2 - JITTER
 
 
 @pytest.mark.parametrize("meta", ["download_slot", "politeness_slot"])
@@ -216,7 +216,7 @@ def test_a_slot_of_ones_own_keeps_the_delay_of_its_hosts(
     server = site(5, robots=DELAY)
     requests = [{"url": url, "meta": {meta: "mine"}} for url in server.page_urls()]
     crawl(requests=requests, settings=FAST)
-    assert min(server.gaps()) >= 0.2
+    assert min(server.gaps()) > 0.2 - JITTER
 
 
 def test_the_delay_holds_for_slots_by_address(site: Callable[..., Site]) -> None:
@@ -227,7 +227,7 @@ def test_the_delay_holds_for_slots_by_address(site: Callable[..., Site]) -> None
     env = {"PYTHONWARNINGS": "default"}
     result = crawl(urls=urls, settings=settings, env=env)
     assert len(result.items) == 6
-    assert min(server.gaps()) >= 0.2
+    assert min(server.gaps()) > 0.2 - JITTER
 
 
 def test_robots_may_be_switched_off(site: Callable[..., Site]) -> None:
@@ -311,7 +311,7 @@ def test_the_visit_time_of_our_own_user_agent_counts(
 def test_hours_and_delay_are_kept_together(site: Callable[..., Site]) -> None:
     server = site(4, robots=visit_time(-4, 4) + "Crawl-delay: 0.2\n")
     crawl(urls=server.page_urls(), settings=FAST)
-    assert min(server.gaps()) >= 0.2
+    assert min(server.gaps()) > 0.2 - JITTER
 
 
 def test_what_was_held_outside_the_visit_time_is_fetched_by_a_later_run(

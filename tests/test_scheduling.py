@@ -11,7 +11,7 @@ from scrapy.exceptions import DontCloseSpider
 from scrapy.utils.asyncio import call_later
 
 from tests.crawl import crawl, start_crawl
-from tests.settings import fixed
+from tests.settings import JITTER, fixed
 from tests.spiders import Pages, Walk, WithFiles
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def test_a_spider_that_yields_slowly(site: Callable[..., Site]) -> None:
     server = site(5)
     result = crawl(Slowly, urls=server.page_urls(), settings=BRISK)
     assert len(result.items) == 5
-    assert max(server.gaps()) < 0.8
+    assert max(server.gaps()) < 2
 
 
 def test_files_pipeline_waits_its_turn_too(
@@ -189,7 +189,7 @@ def test_files_pipeline_waits_its_turn_too(
     result = crawl(WithFiles, urls=server.page_urls(), settings=settings)
     [item] = result.items
     assert len(item["files"]) == 11
-    assert min(server.gaps()) > 0.17
+    assert min(server.gaps()) > 0.2 - JITTER
 
 
 def test_a_users_own_priority_queue_wins_and_is_told_what_it_costs(
@@ -240,4 +240,4 @@ def test_one_page_leads_to_the_next_without_waiting_for_a_heartbeat(
     settings = {**BRISK, "POLITENESS_START_RATE": 5, "POLITENESS_MAX_RATE": 5}
     result = crawl(Chain, urls=server.page_urls(), settings=settings)
     assert len(result.items) == 10
-    assert max(server.gaps()) < 0.4
+    assert max(server.gaps()) < 1.5  # the heartbeat comes every 5 s
