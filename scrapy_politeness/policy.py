@@ -7,6 +7,7 @@ limits.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
@@ -113,7 +114,7 @@ class Policy:
     def read(cls, settings: BaseSettings, spider: Spider | None = None) -> Policy:
         _reject_unknown_names(settings)
         _reject_autothrottle(settings)
-        return cls(
+        policy = cls(
             bounds=_bounds(settings),
             retry_after_max=_read(
                 settings, "POLITENESS_RETRY_AFTER_MAX", rules.positive
@@ -140,6 +141,18 @@ class Policy:
             jobdir=settings["JOBDIR"],
             state=_read(settings, "POLITENESS_STATE", rules.optional_path),
         )
+        policy._reject_idle_limits(_raw(settings, "POLITENESS_LIMITS"))
+        return policy
+
+    def _reject_idle_limits(self, value: Any) -> None:
+        for name in self.limits:
+            if name in self.exempt and not self.is_off(name):
+                raise PolicyError(
+                    "POLITENESS_LIMITS",
+                    value,
+                    f"the limits of {name!r} have no effect, since POLITENESS_EXEMPT "
+                    "has it, too",
+                )
 
     def for_slot(self, key: str) -> SlotPolicy | None:
         """None means switched off: a rate or delay of 0."""
@@ -326,6 +339,10 @@ def _limits(value: Any) -> dict[str, dict[str, Any]]:
         for key, values in rules.table(value).items()
     }
     for key, own in limits.items():
+        if 0 < own.get("max_rate", math.inf) < own.get("min_rate", 0):
+            raise ValueError(
+                f"min_rate={own['min_rate']!r} of {key!r} must not exceed its max_rate"
+            )
         if own.get("spacing") == "finish":
             for name in ("burst", "concurrency"):
                 if own.get(name, 1) > 1:

@@ -108,11 +108,19 @@ class Ceiling:
         self.roof = min(self.roof, refused)
 
     def guess(
-        self, refused: float, goodput: Goodput | None, at: float, most: float
+        self,
+        refused: float,
+        goodput: Goodput | None,
+        at: float,
+        *,
+        least: float,
+        most: float,
     ) -> None:
         """The first refusal: all that is known is the way there."""
         if goodput is not None and goodput.served >= _ENOUGH:
-            most = min(most, max(goodput.proven(at, _SMALL_BURST), most / 2))
+            most = min(most, max(goodput.proven(at, _SMALL_BURST), least))
+        else:
+            most = min(most, 2 * least)
         self.set(most, refused)
 
     def set(self, value: float, refused: float) -> None:

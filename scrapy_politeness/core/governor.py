@@ -65,6 +65,7 @@ if TYPE_CHECKING:
 # that counts by the second needs that long to refuse.
 _SEARCH = 2.0
 _SEARCH_SECONDS = 1.0
+_NEARLY = 0.8
 
 # Just under the ceiling, since no two requests travel equally fast.
 _UNDER = 0.995
@@ -153,6 +154,7 @@ class Governor:
         "_silent_since",
         "_since",
         "_step",
+        "_stood",
         "_streak",
         "_told",
         "phase",
@@ -167,6 +169,8 @@ class Governor:
         # Since when the rate is what it is, and the successes since then.
         self._since = -math.inf
         self._streak = 0
+        # The highest rate that the search has passed.
+        self._stood = 0.0
         self._hold = 0.0
         self._step = _BOLD_STEP
         self._climbing = False
@@ -193,10 +197,7 @@ class Governor:
         has never refused, what the search has come to."""
         if self.phase is not Phase.SEARCH:
             return self.ceiling
-        level = self.rate
-        if self._streak < self._bounds.raise_after:
-            level /= _SEARCH  # this one is still being tried
-        return level if level > self._bounds.start_rate else None
+        return self._stood if self._stood > self._bounds.start_rate else None
 
     @property
     def burst(self) -> float:
@@ -302,6 +303,7 @@ class Governor:
     def _search(self, now: float) -> None:
         long_enough = now - self._since >= _SEARCH_SECONDS
         if long_enough and self._streak >= self._bounds.raise_after:
+            self._stood = self.rate
             self._go(Phase.SEARCH, self.rate * _SEARCH, now)
 
     def _keep_holding(self, now: float) -> None:
@@ -378,7 +380,10 @@ class Governor:
     def _learn(self, verdict: Verdict, refused: float, lower: float, at: float) -> None:
         ceiling = self._ceiling
         if not ceiling.is_known:
-            ceiling.guess(refused, self._goodput, at, most=lower)
+            # One that was stood for nearly long enough is not far above the limit.
+            stood = self._streak >= _NEARLY * self.rate * _SEARCH_SECONDS
+            most = refused if stood else lower
+            ceiling.guess(refused, self._goodput, at, most=most, least=lower / 2)
             self._climbing = True
         elif verdict is Verdict.TIMED_OUT:
             ceiling.set(lower, refused)

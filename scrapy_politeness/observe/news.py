@@ -44,6 +44,11 @@ class News:
                 "exempt": ", ".join(sorted(policy.exempt)) or "nobody",
             },
         )
+        if policy.spacing * bounds.max_rate > 1:
+            self._log.info(
+                "DOWNLOAD_DELAY=%(delay).3g keeps each slot at %(rate).3g/s at most",
+                {"delay": policy.spacing, "rate": 1 / policy.spacing},
+            )
         for what, limit in (
             ("all requests together", policy.global_limit),
             ("each server address", policy.ip_limit),
@@ -99,12 +104,12 @@ class News:
             self._log.info(
                 "%(slot)s: silent for %(pause).1f s because of %(reason)s", details
             )
-        self._signal_settled(slot, change, _reason(outcome, change))
+        self._signal_settled(slot, outcome, change)
 
     def robots_delay(self, slot: Scope, delay: float) -> None:
         self._stats.inc_value("politeness/robots_delays")
         self._log.info(
-            "%(slot)s: robots.txt asks for %(delay).3g s between requests",
+            "%(slot)s: %(delay).3g s between requests, because of robots.txt",
             {"slot": slot.key, "delay": delay},
         )
 
@@ -172,8 +177,10 @@ class News:
             {"slot": slot.key, "wait": wait, "longest": longest},
         )
 
-    def _signal_settled(self, slot: Scope, change: Change, reason: str) -> None:
-        if change.new_rate < _SLOWER * change.old_rate:
+    def _signal_settled(self, slot: Scope, outcome: Outcome, change: Change) -> None:
+        reason = _reason(outcome, change)
+        told = change.cut or change.relieved or outcome.quota is not None
+        if told and change.new_rate < _SLOWER * change.old_rate:
             rates = {"old_rate": change.old_rate, "new_rate": change.new_rate}
             self._send(signals.slot_slowed, slot, reason=reason, **rates)
         if change.pause:
