@@ -23,6 +23,9 @@ def main() -> None:
     common = {
         "LOG_LEVEL": "WARNING",
         "CONCURRENT_REQUESTS": AT_ONCE,
+        # As fast as can be: robots.txt and the page follow each other at once.
+        "POLITENESS_START_RATE": 1000,
+        "POLITENESS_MAX_RATE": 1000,
         # Its list of robots.txt files grows for ever.
         "ROBOTSTXT_OBEY": False,
     }
