@@ -65,8 +65,6 @@ class Project:
             return running.wait(timeout)
 
     def archive(self, api: str | None = None) -> Path:
-        from irowiki.mediawiki import wiki_name
-
         name = wiki_name(api) if api else "demo"
         return self.folder / "archives" / name
 
@@ -78,6 +76,12 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     folder = tmp_path / "example_project"
     shutil.copytree(SOURCE, folder, ignore=shutil.ignore_patterns("archives"))
     return Project(folder)
+
+
+def wiki_name(api: str) -> str:
+    from irowiki.mediawiki import wiki_name
+
+    return wiki_name(api)
 
 
 @contextmanager
@@ -108,6 +112,10 @@ def without_urls(archive: Archive) -> Archive:
     return archive
 
 
+def asks_for(target: str, pageid: int) -> bool:
+    return f"pageids={pageid}" in target.split("&")
+
+
 def api_error(code: str) -> Reply:
     from irowiki.demo_wiki.api import ApiError
     from irowiki.demo_wiki.weather import api_error
@@ -121,7 +129,9 @@ def test_demo_is_archived_whole_in_spite_of_all_that_goes_wrong(
     crawl = project.crawl()
 
     assert crawl.returncode == 0
-    expected = without_urls(archive_of(calm_wiki()))
+    wiki = calm_wiki()
+    wiki.stop()
+    expected = without_urls(archive_of(wiki))
     archive = without_urls(read_archive(project.archive()))
     assert archive == expected
     assert not archive.repeats
@@ -134,18 +144,6 @@ def test_demo_is_archived_whole_in_spite_of_all_that_goes_wrong(
     assert str(project.archive()) in text
     for trouble in ("maxlag", "429", "ratelimited", "slow", r"429 \+ Retry-After"):
         assert re.search(rf"\d x {trouble}", text), trouble
-
-
-def test_finished_demo_begins_anew(project: Project) -> None:
-    runs = [project.crawl(*PACED) for _ in range(2)]
-
-    for crawl in runs:
-        assert crawl.returncode == 0
-        assert "Nothing is missing" in summary(crawl)
-        assert ", 1 x maxlag" in summary(crawl)
-    archive = without_urls(read_archive(project.archive()))
-    assert archive == without_urls(archive_of(calm_wiki()))
-    assert not archive.repeats
 
 
 @pytest.mark.parametrize(
@@ -169,9 +167,46 @@ def test_reads_the_wiki_whose_api_it_is_given(
     assert not archive.repeats
     assert "Nothing is missing" in summary(crawl)
     assert "demo wiki" not in crawl.log
+    assert current_texts(project, api) == {
+        page["pageid"]: archive.revisions[page["revid"]]["text"].encode()
+        for page in archive.pages.values()
+    }
     site = json.loads((project.archive(api) / "siteinfo.json").read_bytes())
     assert site["statistics"]["pages"] == len(wiki.pages)
     assert site["namespaces"]["100"]["name"] == "Guide"
+
+
+def current_texts(project: Project, api: str) -> dict[int, bytes]:
+    """Do with the archive what the README does."""
+    readme = SOURCE.parent.joinpath("README.md").read_text("utf-8")
+    _, code, _ = readme.partition("<!-- archive -->")[2].split("```", 2)
+    code = code.removeprefix("python").replace("wiki.example.org-w", wiki_name(api))
+    subprocess.run([sys.executable, "-c", code], cwd=project.folder, check=True)
+    texts = (project.archive(api) / "texts").iterdir()
+    return {int(text.stem): text.read_bytes() for text in texts}
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ("main", "namespaces=main must be 'content', 'all' or numbers"),
+        ("0,6", "This archive was begun with namespaces=all, not 0,6"),
+    ],
+)
+def test_namespaces_are_chosen_well_and_once(
+    project: Project, choice: str, message: str
+) -> None:
+    from irowiki.ledger import Ledger
+
+    api = "http://wiki.test/w/api.php"
+    ledger = Ledger(project.archive(api) / "job" / "ledger.sqlite")
+    ledger.note("namespaces", "all")
+    ledger.close()
+
+    crawl = project.crawl("-a", f"api={api}", "-a", f"namespaces={choice}")
+
+    assert crawl.returncode == 1
+    assert message in crawl.log
 
 
 def test_complete_archive_is_left_alone(project: Project) -> None:
@@ -181,7 +216,6 @@ def test_complete_archive_is_left_alone(project: Project) -> None:
         again = project.crawl("-a", f"api={api}", *UNPACED)
 
     assert again.returncode == 0
-    assert "In this run: 0 answers" in summary(again)
     assert "To archive the wiki anew, rename that folder" in summary(again)
     archive = read_archive(project.archive(api))
     assert archive == archive_of(wiki)
@@ -231,17 +265,27 @@ def test_after_ctrl_c_the_same_command_goes_on(project: Project) -> None:
     assert "Nothing is missing" in summary(crawl)
 
 
-def test_interrupted_demo_goes_on_at_its_old_address(project: Project) -> None:
+def test_finished_demo_begins_anew_and_an_interrupted_one_goes_on(
+    project: Project,
+) -> None:
+    from irowiki.ledger import Ledger, Work
+
+    folder = project.archive()
+    finished = Ledger(folder / "job" / "ledger.sqlite")
+    finished.done(Work("site"))
+    finished.close()
+    (folder / "pages.jsonl").write_text("of an earlier run\n")
     with project.start(*PACED) as running:
-        wait_for_lines(project.archive() / "pages.jsonl", 5, running)
+        wait_for_lines(folder / "files.jsonl", 5, running)
         running.kill()
         running.process.wait()
-    crawl = project.crawl(*PACED)
+    with project.start(*PACED) as running:
+        running.wait_for_log("Resuming crawl")
+        # It is there again, at its old address.
+        wait_for_lines(folder / "files.jsonl", 10, running)
+        wait_for_lines(folder / "pages.jsonl", 10, running)
 
-    assert "Resuming crawl" in crawl.log
-    assert "Nothing is missing" in summary(crawl)
-    archive = without_urls(read_archive(project.archive()))
-    assert archive == without_urls(archive_of(calm_wiki()))
+    assert "an earlier run" not in (folder / "pages.jsonl").read_text("utf-8")
 
 
 def wait_for_lines(path: Path, lines: float, running: RunningCrawl) -> None:
@@ -305,7 +349,7 @@ def test_errors_that_pass_are_waited_for(project: Project) -> None:
 
     assert read_archive(project.archive(api)) == archive_of(wiki)
     assert "because of MediaWiki readonly" in crawl.log
-    assert "3 of them refusals" in summary(crawl)
+    assert "3 refusals, all of them asked again later" in summary(crawl)
     assert "Nothing is missing" in summary(crawl)
 
 
@@ -328,7 +372,7 @@ def test_damaged_file_is_told_and_never_kept(project: Project) -> None:
         options = ("-a", f"api={api}", *UNPACED)
         crawl = project.crawl(*options)
         first = read_archive(project.archive(api))
-        kept = [path for path in (project.archive(api) / "files").rglob("*Puffling*")]
+        kept = list((project.archive(api) / "files").rglob("*Puffling*"))
         wiki.is_broken = False  # type: ignore[attr-defined]
         project.crawl(*options)
 
@@ -345,7 +389,7 @@ def test_pages_deleted_meanwhile_are_not_missing(project: Project) -> None:
 
     class Forgetful(DemoWiki):
         def reply(self, target: str) -> Reply:
-            if "pageids=7&" in target:
+            if asks_for(target, 7):
                 page = {"pageid": 7, "missing": True}
                 return in_json({"batchcomplete": True, "query": {"pages": [page]}})
             return super().reply(target)
@@ -386,12 +430,12 @@ def test_an_answer_that_makes_no_sense_is_told(project: Project) -> None:
 
     class Confused(DemoWiki):
         def reply(self, target: str) -> Reply:
-            if "pageids=2&" in target:
+            if asks_for(target, 2):
                 rest = {"rvcontinue": "20150101000000|1", "continue": "||info"}
                 return in_json({"continue": rest})
             if "list=allimages" in target:
                 return in_json({"batchcomplete": True, "query": {}})
-            if "pageids=3&" in target:
+            if asks_for(target, 3):
                 return Reply(b"<html>Please log in", "text/html")
             return super().reply(target)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from irowiki.demo_wiki import DemoWiki
 
 
+logger = logging.getLogger(__name__)
+
+
 class Archive(NamedTuple):
     folder: Path
     ledger: Ledger
@@ -28,6 +33,29 @@ def open_archive(settings: Settings, name: str) -> Archive:
     settings.set("JOBDIR", str(folder / "job"), "addon")
     settings.set("FILES_STORE", str(folder), "addon")
     return Archive(folder, Ledger(Path(settings["JOBDIR"], "ledger.sqlite")))
+
+
+def check_user_agent(user_agent: str) -> None:
+    if "put-your-address-here" in user_agent:
+        logger.warning(
+            "USER_AGENT in settings.py does not say yet whom the wiki's operators can "
+            "write to when this crawl is a burden: please put your address there"
+        )
+
+
+def choose_namespaces(ledger: Ledger, chosen: str) -> None:
+    """They are chosen once: the lists of an archive are made at its beginning."""
+    if not re.fullmatch(r"content|all|\d+(,\d+)*", chosen):
+        raise UsageError(
+            f"namespaces={chosen} must be 'content', 'all' or numbers such as '0,6,10'"
+        )
+    earlier = ledger.noted("namespaces")
+    if earlier not in (None, chosen):
+        raise UsageError(
+            f"This archive was begun with namespaces={earlier}, not {chosen}; rename "
+            "its folder to begin another one"
+        )
+    ledger.note("namespaces", chosen)
 
 
 def open_demo(settings: Settings) -> tuple[Archive, DemoWiki]:

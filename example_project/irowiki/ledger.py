@@ -120,7 +120,9 @@ class Ledger:
             "ORDER BY state, kind, key LIMIT ?",
             (most,),
         )
-        return [f"{Work(kind, key)} ({why or 'no answer'})" for kind, key, why in rows]
+        return [
+            f"{Work(kind, key)} ({why or 'not finished'})" for kind, key, why in rows
+        ]
 
     @property
     def is_new(self) -> bool:

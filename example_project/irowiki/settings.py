@@ -2,7 +2,7 @@ BOT_NAME = "irowiki"
 SPIDER_MODULES = ["irowiki.spiders"]
 
 # Say who you are, and where you can be reached when your crawl is a burden.
-USER_AGENT = "irowiki-archiver/0.1 (+https://example.org/contact)"
+USER_AGENT = "irowiki-archiver/0.1 (+https://example.org/put-your-address-here)"
 
 # This is all the politeness there is: the spider knows nothing of it.
 ADDONS = {"scrapy_politeness.Addon": 500}
@@ -51,6 +51,8 @@ MEDIA_ALLOW_REDIRECTS = True
 
 # The spider asks twice only on purpose, and a filter would need ever more memory.
 DUPEFILTER_CLASS = "scrapy.dupefilters.BaseDupeFilter"
+# A continued question may carry several long titles; one that is left out is lost.
+URLLENGTH_LIMIT = 0
 RETRY_TIMES = 5
 COOKIES_ENABLED = False
 TELNETCONSOLE_ENABLED = False

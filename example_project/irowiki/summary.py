@@ -49,11 +49,14 @@ class Counts(NamedTuple):
         """Return where the wiki has counted more than it has listed.
 
         It counts the pages of all namespaces together, and apart from that only
-        articles, which a page becomes by having a link. So these are the least there
-        must be.
+        articles: of the pages with content those that have a link, and are no
+        redirects. So there must be at least as many.
         """
-        name = "pages" if namespaces == "all" else "articles"
-        known = {name: self.pages.known, "images": self.files.known}
+        known = {"images": self.files.known}
+        if namespaces == "all":
+            known["pages"] = self.pages.known
+        elif namespaces == "content":
+            known["articles"] = self.pages.known
         return [
             f"it has listed {listed} {name}, but counts {self._counted(name)}"
             for name, listed in known.items()
@@ -91,10 +94,8 @@ def _verdict(spider: IrowikiSpider, counts: Counts, reason: str) -> tuple[int, s
         suspicions = counts.suspicions(spider.namespaces)
         if suspicions:
             return logging.WARNING, f"Is that all? {'; '.join(suspicions)}."
-        advice = " To archive the wiki anew, rename that folder."
-        return logging.INFO, "Nothing is missing." + (
-            "" if _answers(spider) else advice
-        )
+        anew = " To archive the wiki anew, rename that folder."
+        return logging.INFO, f"Nothing is missing.{anew if _was_idle(spider) else ''}"
     if reason != "finished":
         return logging.INFO, "To go on from here, give the same command again."
     return logging.ERROR, (
@@ -123,12 +124,13 @@ def _in_this_run(spider: IrowikiSpider) -> str:
     assert stats is not None
     refused = stats.get_value("politeness/refused", 0)
     given_up = stats.get_value("politeness/given_up", 0)
-    text = f"{_answers(spider)} answers, {refused} of them refusals"
+    text = f"{refused} refusals"
     if refused:
-        text += f", {refused - given_up} of which were asked again later"
+        again = "all" if not given_up else f"all but {given_up}"
+        text += f", {again} of them asked again later"
     return f"{text} (demo wiki: {spider.demo.tally()})" if spider.demo else text
 
 
-def _answers(spider: IrowikiSpider) -> int:
+def _was_idle(spider: IrowikiSpider) -> bool:
     assert spider.crawler.stats is not None
-    return int(spider.crawler.stats.get_value("downloader/response_count", 0))
+    return not spider.crawler.stats.get_value("downloader/request_count", 0)

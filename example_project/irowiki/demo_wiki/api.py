@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # What "max" means. MediaWiki says 500 for the first two; a small wiki needs less to
 # have something to continue.
-LIST_MAX = 50
+LIST_MAX = 20
 LINKS_MAX = 10
 REVISIONS_MAX = 50
 TITLES_MAX = 50

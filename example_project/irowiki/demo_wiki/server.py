@@ -51,7 +51,7 @@ class DemoWiki(ThreadingHTTPServer):
         files: Iterable[WikiFile] = FILES,
         *,
         port: int = 0,
-        limit: str | None = "15/5 seconds",
+        limit: str | None = "12/5 seconds",
         weather: Mapping[int, Spell] = STORMY,
     ) -> None:
         super().__init__(("127.0.0.1", port), _Connection)

@@ -8,9 +8,15 @@ from urllib.parse import urljoin
 from scrapy import Request, Spider, signals
 from scrapy.downloadermiddlewares.retry import get_retry_request
 from scrapy.exceptions import DontCloseSpider
+from scrapy.spidermiddlewares.httperror import HttpError
 
 from irowiki import mediawiki
-from irowiki.archive import open_archive, open_demo
+from irowiki.archive import (
+    check_user_agent,
+    choose_namespaces,
+    open_archive,
+    open_demo,
+)
 from irowiki.items import File, Page, Revision, SiteInfo
 from irowiki.ledger import Work
 
@@ -64,10 +70,12 @@ class IrowikiSpider(Spider):
         if spider.api:
             name = mediawiki.wiki_name(spider.api)
             spider.folder, spider.ledger = open_archive(crawler.settings, name)
+            check_user_agent(crawler.settings["USER_AGENT"])
         else:
             archive, spider.demo = open_demo(crawler.settings)
             spider.folder, spider.ledger = archive
             spider.api = spider.demo.api_url
+        choose_namespaces(spider.ledger, spider.namespaces)
         crawler.signals.connect(spider.ask_for_the_rest, signals.spider_idle)
         return spider
 
@@ -215,7 +223,7 @@ class IrowikiSpider(Spider):
     ) -> Request | None:
         """What is no passing error is told at the end, and tried by the next run."""
         self.logger.warning(
-            "%(work)s: the wiki says %(error)s", {"work": work, "error": error}
+            "About %(work)s the wiki says %(error)s", {"work": work, "error": error}
         )
         self.ledger.failed(work, str(error))
         if not error.may_pass:
@@ -226,7 +234,10 @@ class IrowikiSpider(Spider):
     def fail(self, failure: Failure) -> None:
         request: Request = failure.request  # type: ignore[attr-defined]
         work = request.cb_kwargs["work"]
+        reason = repr(failure.value)
+        if isinstance(failure.value, HttpError):
+            reason = f"HTTP {failure.value.response.status}"
         self.logger.warning(
-            "%(work)s: no answer: %(reason)r", {"work": work, "reason": failure.value}
+            "No answer about %(work)s: %(reason)s", {"work": work, "reason": reason}
         )
-        self.ledger.failed(work, repr(failure.value))
+        self.ledger.failed(work, reason)
