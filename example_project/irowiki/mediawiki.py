@@ -62,7 +62,6 @@ class Answer(NamedTuple):
 
     query: Json
     rest: Json | None
-    warnings: Json
 
     @property
     def pages(self) -> list[Json]:
@@ -114,8 +113,7 @@ def read_answer(response: Response, asked_for: Json | None = None) -> Answer:
     if rest is not None and rest == asked_for:
         # A single revision that is larger than the wiki's largest answer.
         raise ApiError("nonsense", "it goes on where it has begun")
-    query = answer.get("query", {})
-    return Answer(query, rest, answer.get("warnings", {}))
+    return Answer(answer.get("query", {}), rest)
 
 
 def merge(page: Json, part: Json) -> None:

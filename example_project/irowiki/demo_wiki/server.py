@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import html
 import math
+import sys
 import threading
 import time
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from limits import RateLimitItem, parse
@@ -86,6 +87,11 @@ class DemoWiki(ThreadingHTTPServer):
             self.shutdown()
             self._thread.join()
         self.server_close()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        # A crawl that is killed leaves without saying goodbye.
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
     def tally(self) -> str:
         troubles = [f"{count} x {kind}" for kind, count in self.served.items()]
