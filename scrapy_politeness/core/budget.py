@@ -6,11 +6,13 @@ import math
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.governor import Governor
+from scrapy_politeness.core.leases import Terms
 from scrapy_politeness.core.outcome import Outcome, Permit
 from scrapy_politeness.core.pace import HEAD_START, PROMPT, Pace
 
 if TYPE_CHECKING:
     from scrapy_politeness.core.governor import Bounds
+    from scrapy_politeness.core.leases import Leases
     from scrapy_politeness.core.pace import Limit
 
 
@@ -19,16 +21,24 @@ class Budget:
 
     With ``bounds``, refusals make it slower for a time. They never make it silent:
     that is between one host and us.
+
+    Where other processes share it, too, the leases of the slots are taken from it as
+    well, and ``told`` says when there will be more. Who is not known to need it until
+    it is sent goes by ``leases`` of its own.
     """
 
     __slots__ = (
+        "__weakref__",
         "_claimed_at",
         "_floor",
         "_governor",
         "_interval",
         "_last_claim",
         "_pace",
+        "_share",
+        "_told_at",
         "key",
+        "leases",
         "waiting",
     )
 
@@ -38,6 +48,10 @@ class Budget:
         self._floor = limit.floor
         self._governor = None if bounds is None else Governor(bounds)
         self._pace = Pace()
+        self._share = 1
+        self.leases: Leases | None = None
+        # While it is shared: from when on there may be more.
+        self._told_at: float | None = None
         # How many wait for it at the gate.
         self.waiting = 0
         self._last_claim: object = None
@@ -46,12 +60,55 @@ class Budget:
     @property
     def interval(self) -> float:
         if self._governor is None:
-            return self._interval
-        return max(self._interval, 1 / self._governor.rate)
+            return self._interval * self._share
+        return max(self._interval, 1 / self._governor.rate) * self._share
+
+    @property
+    def floor(self) -> float:
+        return self._floor * self._share
 
     @property
     def ready_at(self) -> float:
-        return self._pace.ready_at(self.interval, self._floor)
+        if self._told_at is not None:
+            return self._told_at
+        return self._pace.ready_at(self.interval, self.floor)
+
+    @property
+    def unseen_ready_at(self) -> float:
+        """The same for those who are not known to need it before they are sent."""
+        if self.leases is None or not self.is_joined:
+            return self.ready_at
+        return self.leases.ready_at(self.interval)
+
+    @property
+    def is_joined(self) -> bool:
+        return self._told_at is not None
+
+    def has_permit(self, now: float) -> bool:
+        return self.leases is None or not self.is_joined or self.leases.has_permit(now)
+
+    def join(self, leases: Leases) -> None:
+        """From now on, other processes share it."""
+        self._share = 1
+        self._told_at = -math.inf
+        self.leases = leases
+
+    @property
+    def terms(self) -> Terms:
+        return Terms(self.interval, self.interval, self.floor)
+
+    def told(self, at: float) -> None:
+        """There will be more from then on."""
+        if self.is_joined:
+            self._told_at = at
+
+    def part(self, now: float, chance: float) -> None:
+        """Go on alone, with an equal share; see ``Scope.part``."""
+        assert self.leases is not None
+        self._told_at = None
+        self._share = max(1, self.leases.members)
+        self._pace = Pace()
+        self._pace.restart(now - chance * self.interval)
 
     @property
     def claimable_at(self) -> float:
@@ -84,9 +141,16 @@ class Budget:
         interval = self.interval
         late = now - self.ready_at
         kept_up = late <= max(interval, PROMPT)
-        self._pace.take(now, interval, self._floor)
+        if not self.is_joined:
+            self._pace.take(now, interval, self.floor)
         rate = 1 / interval if kept_up else None
         return Permit(now, kept_up, rate=rate, late=late)
+
+    def take_unseen(self, now: float) -> Permit:
+        permit = self.take(now)
+        if self.leases is not None and self.is_joined:
+            self.leases.take(now, self.interval)
+        return permit
 
     def settle(
         self, permit: Permit, outcome: Outcome, now: float, chance: float

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from scrapy_politeness import signals
+from scrapy_politeness.observe.names import printable
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -13,9 +14,10 @@ if TYPE_CHECKING:
     from scrapy_politeness.core.budget import Budget
     from scrapy_politeness.core.hours import Hours
     from scrapy_politeness.core.learned import Learned
+    from scrapy_politeness.core.lessons import Change
     from scrapy_politeness.core.outcome import Outcome
     from scrapy_politeness.core.route import Flight
-    from scrapy_politeness.core.scope import Change, Scope
+    from scrapy_politeness.core.scope import Scope
     from scrapy_politeness.observe.tally import Tallies
     from scrapy_politeness.policy import Policy
 
@@ -117,6 +119,13 @@ class News:
                 "%(slot)s: silent for %(pause).1f s because of %(reason)s", details
             )
         self._signal_settled(slot, outcome, change)
+
+    def silenced(self, slot: Scope, seconds: float) -> None:
+        """Another process was told so."""
+        self._log.info(
+            "%(slot)s: silent for %(pause).1f s, as another process was told",
+            {"slot": printable(slot.key), "pause": seconds},
+        )
 
     def robots_delay(self, slot: Scope, delay: float) -> None:
         self._stats.inc_value("politeness/robots_delays")
