@@ -196,7 +196,22 @@ class PolitenessExtension:
         slot = self.layers.seen(queue_key)
         if slot is None:
             return -math.inf
-        return math.inf if self.robots.holds(slot) else slot.claimable_at
+        if self.robots.holds(slot):
+            return math.inf
+        if self.fleet is None:
+            return slot.claimable_at
+        return max(slot.claimable_at, self._worth_asking_at(slot))
+
+    def _worth_asking_at(self, slot: Scope) -> float:
+        """Return when the budgets that a slot shares with others may have something
+        for it, if it needs that."""
+        if not slot.is_joined or not self.policy.has_shared_limits:
+            return -math.inf
+        if slot.leases is not None and len(slot.leases) > slot.claims:
+            return -math.inf
+        route = self.layers.queue_route(slot.key)
+        told = () if route is None else (b.told_at for b in route.shared)
+        return max((at for at in told if at is not None), default=-math.inf)
 
     def handed_out(self, request: Request, queue_key: str, now: float) -> None:
         """The queue has given a request to the engine."""

@@ -23,7 +23,7 @@ class Budget:
     that is between one host and us.
 
     Where other processes share it, too, the leases of the slots are taken from it as
-    well, and ``told`` says when there will be more. Who is not known to need it until
+    well, so that nobody has to wait for it any more. Who is not known to need it until
     it is sent goes by ``leases`` of its own.
     """
 
@@ -36,9 +36,9 @@ class Budget:
         "_last_claim",
         "_pace",
         "_share",
-        "_told_at",
         "key",
         "leases",
+        "told_at",
         "waiting",
     )
 
@@ -50,8 +50,8 @@ class Budget:
         self._pace = Pace()
         self._share = 1
         self.leases: Leases | None = None
-        # While it is shared: from when on there may be more.
-        self._told_at: float | None = None
+        # While other processes share it: from when on it is of use to ask for more.
+        self.told_at: float | None = None
         # How many wait for it at the gate.
         self.waiting = 0
         self._last_claim: object = None
@@ -69,8 +69,8 @@ class Budget:
 
     @property
     def ready_at(self) -> float:
-        if self._told_at is not None:
-            return self._told_at
+        if self.is_joined:
+            return -math.inf
         return self._pace.ready_at(self.interval, self.floor)
 
     @property
@@ -82,7 +82,7 @@ class Budget:
 
     @property
     def is_joined(self) -> bool:
-        return self._told_at is not None
+        return self.told_at is not None
 
     def has_permit(self, now: float) -> bool:
         return self.leases is None or not self.is_joined or self.leases.has_permit(now)
@@ -90,7 +90,7 @@ class Budget:
     def join(self, leases: Leases) -> None:
         """From now on, other processes share it."""
         self._share = 1
-        self._told_at = -math.inf
+        self.told_at = -math.inf
         self.leases = leases
 
     @property
@@ -98,14 +98,14 @@ class Budget:
         return Terms(self.interval, self.interval, self.floor)
 
     def told(self, at: float) -> None:
-        """There will be more from then on."""
+        """It is of no use to ask for more before."""
         if self.is_joined:
-            self._told_at = at
+            self.told_at = at
 
     def part(self, now: float, chance: float) -> None:
         """Go on alone, with an equal share; see ``Scope.part``."""
         assert self.leases is not None
-        self._told_at = None
+        self.told_at = None
         self._share = max(1, self.leases.members)
         self._pace = Pace()
         self._pace.restart(now - chance * self.interval)
@@ -118,6 +118,8 @@ class Budget:
         counts: one that is delayed, say by a slow robots.txt, must not hold up all
         others.
         """
+        if self.is_joined:
+            return -math.inf
         ready_at = self.ready_at - HEAD_START + self.waiting * self.interval
         if self._last_claim is None:
             return ready_at
@@ -138,19 +140,23 @@ class Budget:
     def take(self, now: float) -> Permit:
         """Let one request through. One that is early, because nobody knew that it
         belongs here, is paid for by the next ones."""
-        interval = self.interval
-        late = now - self.ready_at
-        kept_up = late <= max(interval, PROMPT)
+        permit = self._permit(now, now - self.ready_at)
         if not self.is_joined:
-            self._pace.take(now, interval, self.floor)
-        rate = 1 / interval if kept_up else None
-        return Permit(now, kept_up, rate=rate, late=late)
+            self._pace.take(now, self.interval, self.floor)
+        return permit
 
     def take_unseen(self, now: float) -> Permit:
-        permit = self.take(now)
-        if self.leases is not None and self.is_joined:
-            self.leases.take(now, self.interval)
+        if self.leases is None or not self.is_joined:
+            return self.take(now)
+        permit = self._permit(now, self.leases.lateness(now, self.interval))
+        self.leases.take(now, self.interval)
         return permit
+
+    def _permit(self, now: float, late: float) -> Permit:
+        interval = self.interval
+        kept_up = late <= max(interval, PROMPT)
+        rate = 1 / interval if kept_up else None
+        return Permit(now, kept_up, rate=rate, late=late)
 
     def settle(
         self, permit: Permit, outcome: Outcome, now: float, chance: float
