@@ -35,8 +35,11 @@ class RedisServer:
 
     def start(self) -> None:
         self._process = subprocess.Popen(
-            [_program(), "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
-            + ["--appendonly", "no", "--protected-mode", "no", *self._options],
+            [
+                *(_program(), "--port", str(self.port), "--bind", "127.0.0.1"),
+                *("--save", "", "--appendonly", "no", "--protected-mode", "no"),
+                *self._options,
+            ],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )

