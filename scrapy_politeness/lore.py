@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import random
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -30,6 +32,8 @@ _KEPT = 7 * 86400
 
 # Seconds. What was served is reported so often; what was refused at once.
 _REPORT_EVERY = 0.2
+
+_TRY_AGAIN = 0.01
 
 _UNKNOWN = -1
 
@@ -132,11 +136,11 @@ class Lore:
         page = self._page(slot)
         page.revision = revision
         if not is_saved and revision:
-            # Somebody else was faster.
+            # Somebody else was faster. Not all shall try again at the same time.
             page.reports = page.sent + page.reports
             page.sent, page.changes = [], []
             self._adopt(slot, page, text)
-            self._plan(slot, -math.inf)
+            self._plan(slot, time.monotonic() + random.uniform(0, _TRY_AGAIN))
             return []
         done = list(zip(page.sent, page.changes, strict=True))
         page.sent, page.changes, page.is_new = [], [], False

@@ -17,15 +17,21 @@ local longest = tonumber(ARGV[5])
 local budgets = {}
 local members = {}
 
+-- What is read here may be damaged: then it counts as nothing.
+local function known(text)
+  local value = tonumber(text or '')
+  return value and math.abs(value) < 9e15 and value or 0
+end
+
 local learned = redis.call('HMGET', KEYS[1], 'v', 'g', 'i')
-local revision = tonumber(learned[1]) or 0
+local revision = known(learned[1])
 
 for n = 1, (#KEYS - 1) / 2 do
   local at = 7 + (n - 1) * 4
   local interval = tonumber(ARGV[at + 1])
   local gap, burst = tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
   if n == 1 then
-    interval = math.max(interval, tonumber(learned[3]) or 0)
+    interval = math.max(interval, math.min(known(learned[3]), longest))
   end
   local key, crowd = KEYS[2 * n], KEYS[2 * n + 1]
   -- Whoever waits for a slow budget asks seldom.
@@ -44,9 +50,9 @@ for n = 1, (#KEYS - 1) / 2 do
     gap = gap,
     spare = (burst - 1) * interval,
     burst = burst,
-    t = tonumber(state[1]) or 0,
-    l = tonumber(state[2]) or 0,
-    u = tonumber(state[3]) or 0,
+    t = known(state[1]),
+    l = known(state[2]),
+    u = known(state[3]),
   }
   -- A clock that was set back must not stop everybody until it has caught up.
   local ahead = now + horizon
@@ -57,7 +63,9 @@ for n = 1, (#KEYS - 1) / 2 do
 end
 
 local slot = budgets[1]
-slot.u = math.max(slot.u, now + tonumber(ARGV[6]))
+if tonumber(ARGV[6]) > 0 then
+  slot.u = math.max(slot.u, now + tonumber(ARGV[6]))
+end
 if tonumber(ARGV[7]) >= 0 then
   slot.t = math.max(slot.t, now - tonumber(ARGV[7]) + slot.interval)
 end
@@ -115,6 +123,6 @@ if revision ~= tonumber(ARGV[4]) then
   lessons = redis.call('HGET', KEYS[1], 's') or ''
 end
 return {
-  now, revision, tonumber(learned[2]) or 0, lessons, math.max(0, slot.u - now), late,
+  now, revision, known(learned[2]), lessons, math.max(0, slot.u - now), late,
   waits, nexts, members,
 }

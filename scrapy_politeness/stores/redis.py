@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
@@ -29,6 +29,8 @@ _COMMON_TAG = "{all}:"
 PATIENCE = 0.5
 # One that answered just now, while this process was busy with other things, is not.
 _SECOND_LOOK = 0.05
+
+_WRONG_TYPE = "WRONGTYPE"
 
 _MOST_NAME = 200
 _ESCAPED = re.compile(rb"[^a-z0-9._:-]")
@@ -102,7 +104,16 @@ class Link:
         if any(isinstance(answer, NoScriptError) for answer in answers):
             # Restarted, or another server took over: all of the scripts are gone.
             await self._in_time(self._load())
-            answers = await self._in_time(self._repeat(calls, answers))
+            answers = await self._repeat(calls, answers, NoScriptError)
+        damaged = [
+            call.keys
+            for call, answer in zip(calls, answers, strict=True)
+            if isinstance(answer, ResponseError) and _WRONG_TYPE in str(answer)
+        ]
+        if damaged:
+            # Somebody else has put something there.
+            await self.remove([key for keys in damaged for key in keys])
+            answers = await self._repeat(calls, answers, ResponseError)
         for answer in answers:
             if isinstance(answer, RedisError):
                 raise Away(str(answer)) from answer
@@ -137,9 +148,11 @@ class Link:
         for text in self._scripts.values():
             await self._client.script_load(text)
 
-    async def _repeat(self, calls: Sequence[Call], answers: list[Any]) -> list[Any]:
-        lost = [n for n, a in enumerate(answers) if isinstance(a, NoScriptError)]
-        again = await self._send([calls[n] for n in lost])
+    async def _repeat(
+        self, calls: Sequence[Call], answers: list[Any], why: type[RedisError]
+    ) -> list[Any]:
+        lost = [n for n, answer in enumerate(answers) if isinstance(answer, why)]
+        again = await self._in_time(self._send([calls[n] for n in lost]))
         for n, answer in zip(lost, again, strict=True):
             answers[n] = answer
         return answers

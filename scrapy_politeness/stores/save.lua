@@ -5,17 +5,23 @@
 --       begin, longest silence, seconds to keep it.
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
-local current = redis.call('HMGET', KEYS[1], 'v', 'g', 's')
-local revision = tonumber(current[1]) or 0
+-- What is read here may be damaged: then it counts as nothing.
+local function known(text)
+  local value = tonumber(text or '')
+  return value and math.abs(value) < 9e15 and value or 0
+end
+
+local current = redis.call('HMGET', KEYS[1], 'v', 's')
+local revision = known(current[1])
 if revision ~= tonumber(ARGV[1]) then
-  return {now, revision, 0, current[3] or ''}
+  return {now, revision, 0, current[2] or ''}
 end
 revision = revision + 1
 redis.call('HSET', KEYS[1], 'v', revision, 'i', ARGV[2], 'g', ARGV[3], 's', ARGV[4])
 redis.call('EXPIRE', KEYS[1], ARGV[7])
 local silence = math.min(tonumber(ARGV[5]), tonumber(ARGV[6]))
 if silence > 0 then
-  local current_end = tonumber(redis.call('HGET', KEYS[2], 'u')) or 0
+  local current_end = known(redis.call('HGET', KEYS[2], 'u'))
   current_end = math.min(current_end, now + tonumber(ARGV[6]))
   local silent_until = math.max(current_end, now + silence)
   redis.call('HSET', KEYS[2], 'u', string.format('%.0f', silent_until))
