@@ -20,7 +20,10 @@ HORIZON = 0.2
 _LOW_WATER = HORIZON / 2
 
 # A lease that was not used for so long lapses: requests of other processes follow.
+# Where there is time between them, it may be a little longer.
 GRACE = 0.03
+_LONGEST_GRACE = 0.1
+_GRACE_SHARE = 0.05
 
 
 class Lease(NamedTuple):
@@ -41,6 +44,10 @@ class Terms(NamedTuple):
     gap: float
     burst: int = 1
 
+    @property
+    def slowest(self) -> float:
+        return max(self.interval, self.gap)
+
 
 class Leases:
     """Answers the same questions as a ``Pace``, from send times that were reserved for
@@ -52,6 +59,7 @@ class Leases:
 
     __slots__ = (
         "_ask_at",
+        "_grace",
         "_leases",
         "cuts",
         "is_asked",
@@ -67,15 +75,20 @@ class Leases:
         self.is_blocked = False
         self._leases: deque[Lease] = deque()
         self._ask_at = -math.inf
+        self._grace = GRACE
 
     def __len__(self) -> int:
         return len(self._leases)
 
-    def grant(self, leases: Sequence[Lease], ask_at: float) -> None:
-        """Some were reserved, or none; before ``ask_at`` it is of no use to ask for
-        more."""
+    def grant(
+        self, leases: Sequence[Lease], next_at: float, interval: float = 0.0
+    ) -> None:
+        """Some were reserved, or none; there will be more from ``next_at`` on, one in
+        every ``interval``."""
         self._leases.extend(leases)
-        self._ask_at = ask_at
+        self._ask_at = worth_asking(next_at, interval)
+        share = min(_GRACE_SHARE * interval, _LONGEST_GRACE)
+        self._grace = max(GRACE, share)
 
     def void(self, ask_at: float) -> None:
         self._leases.clear()
@@ -142,5 +155,12 @@ class Leases:
         self.void(-math.inf)
 
     def _lapse(self, now: float) -> None:
-        while self._leases and self._leases[0].at + GRACE < now:
+        while self._leases and self._leases[0].at + self._grace < now:
             self._leases.popleft()
+
+
+def worth_asking(next_at: float, interval: float) -> float:
+    """Return from when on to ask for what there will be at ``next_at``: in time to
+    reserve several at once; but a single one only when it can be used at once, or
+    everybody might have to wait for the next."""
+    return next_at - _LOW_WATER if interval < HORIZON else next_at

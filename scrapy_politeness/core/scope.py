@@ -243,6 +243,10 @@ class Scope:
         """What is known, and shared with others while joined."""
         return self._lessons
 
+    @property
+    def start_rate(self) -> float:
+        return self._bounds.start_rate
+
     def new_lessons(self) -> Lessons:
         """To be filled with what others have learned."""
         return Lessons(self._bounds)
