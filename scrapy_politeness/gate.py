@@ -13,6 +13,8 @@ from scrapy.utils.asyncio import call_later
 from scrapy.utils.defer import maybe_deferred_to_future
 from twisted.internet.defer import CancelledError, Deferred
 
+from scrapy_politeness.observe.tally import NO_WAIT
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -27,9 +29,6 @@ logger = logging.getLogger(__name__)
 
 # Nobody is sent away for a wait of up to this many seconds while the crawl goes on.
 SHORT_WAIT = 1.0
-
-# A request that is handed out a little early waits a few milliseconds: no news.
-NO_WAIT = 0.05
 
 
 class _Place(NamedTuple):
@@ -103,18 +102,21 @@ class Gate:
     """Lets requests through one by one, as all that is on their route allows.
 
     Each brings its ``patience``: for how many seconds from now it may be kept
-    waiting. ``watch`` is called when there is somebody whose patience may change.
+    waiting. ``watch`` is called when there is somebody whose patience may change,
+    ``want_permits`` where budgets that other processes share have to be asked.
     """
 
     def __init__(
         self,
         journeys: Journeys,
         watch: Callable[[], None],
+        want_permits: Callable[[Route], None],
         spider: Spider | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._journeys = journeys
         self._watch = watch
+        self._want_permits = want_permits
         self._log = logging.LoggerAdapter(logger, {"spider": spider})
         self._clock = clock
         self._slots: dict[Scope, _Lines] = {}
@@ -126,6 +128,11 @@ class Gate:
 
     def has_line(self, slot: Scope) -> bool:
         return slot in self._slots
+
+    def waiting(self, slot: Scope) -> int:
+        """Return how many are in line for a slot."""
+        lines = self._slots.get(slot)
+        return 0 if lines is None else sum(map(len, lines.places.values()))
 
     async def enter(
         self, route: Route, request: Request, patience: Callable[[], float]
@@ -187,8 +194,20 @@ class Gate:
         if not lines.places:
             del self._slots[slot]
         elif slot.has_room:
-            wait = min(_wait(route, now) for route in lines.places)
-            lines.timer = call_later(wait, self.advance, slot)
+            waits = [_wait(route, now) for route in self._due_by_time(lines, now)]
+            if waits:
+                lines.timer = call_later(min(waits), self.advance, slot)
+
+    def _due_by_time(self, lines: _Lines, now: float) -> list[Route]:
+        """Return the routes that only have to wait; for the others, permits are asked
+        for, and the answer will be the time to go on."""
+        by_time = []
+        for route in lines.places:
+            if route.ready_at <= now and route.lacks_permit(now):
+                self._want_permits(route)
+            else:
+                by_time.append(route)
+        return by_time
 
     def _send_away(self, lines: _Lines, now: float, at_least: float) -> None:
         """Of those who would have to wait so long at least."""

@@ -42,7 +42,9 @@ class Permit:
     It ended a silence if it ``resumed`` a slot that was paused or held.
 
     ``paced`` says that the pace is what had held it back: only then does a success
-    tell that the host would stand a higher rate.
+    tell that the host would stand a higher rate. ``late`` are the seconds since it
+    might have gone, for all that this scope knows. ``cuts`` is how often the rate had
+    been cut before it was sent, where several processes share that.
     """
 
     sent_at: float
@@ -50,3 +52,5 @@ class Permit:
     beside: int = 1
     rate: float | None = None
     resumed: bool = False
+    late: float = 0.0
+    cuts: int = 0
