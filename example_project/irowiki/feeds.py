@@ -13,6 +13,7 @@ import os
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from itemadapter import ItemAdapter
 from scrapy.exporters import BaseItemExporter, JsonLinesItemExporter
 from scrapy.extensions.feedexport import FileFeedStorage
 
@@ -51,7 +52,7 @@ class JsonDocument(BaseItemExporter):
         self.file = file
 
     def export_item(self, item: Any) -> None:
-        record = dict(self.get_serialized_fields(item))
+        record = ItemAdapter(item).asdict()
         text = json.dumps(record, ensure_ascii=False, indent=2)
         self.file.write(f"{text}\n".encode())
         self.file.flush()
