@@ -224,13 +224,16 @@ class Policy:
         """One for all slots that nothing special is said about."""
         return SlotPolicy(self.bounds, self.spacing, self.concurrency)
 
+    def own_limits_of(self, key: str) -> str | None:
+        """Return which entry of POLITENESS_LIMITS a slot has its limits from. The most
+        specific one wins: the host itself, else the longest domain."""
+        if not self.limits:
+            return None
+        return next((name for name in _names(key) if name in self.limits), None)
+
     def _own_limits(self, key: str) -> Mapping[str, Any]:
-        """The most specific entry wins: the host itself, else the longest domain."""
-        if self.limits:
-            for name in _names(key):
-                if name in self.limits:
-                    return self.limits[name]
-        return {}
+        name = self.own_limits_of(key)
+        return {} if name is None else self.limits[name]
 
 
 def _floor(limit: Limit | None, spacing: float, burst: int) -> float:
