@@ -41,6 +41,8 @@ class Backlog(Protocol):
     def slots(self) -> Collection[str]:
         """Return the slots that have requests."""
 
+    def count(self, slot: str) -> int: ...
+
     def rest(self) -> None:
         """Nothing may go now: time to tidy up."""
 
@@ -93,6 +95,9 @@ class MemoryBacklog:
 
     def slots(self) -> Collection[str]:
         return self._counts.keys()
+
+    def count(self, slot: str) -> int:
+        return self._counts.get(slot, 0)
 
     def rest(self) -> None:
         pass
@@ -254,6 +259,9 @@ class DiskBacklog:
 
     def slots(self) -> Collection[str]:
         return self._counts.keys()
+
+    def count(self, slot: str) -> int:
+        return self._counts.get(slot, 0)
 
     def __contains__(self, slot: str) -> bool:
         return slot in self._counts

@@ -19,6 +19,7 @@ from scrapy_politeness.engine import Engine
 from scrapy_politeness.gate import Gate
 from scrapy_politeness.journeys import Journeys
 from scrapy_politeness.layers import Layers
+from scrapy_politeness.observe.census import Census, Stock
 from scrapy_politeness.observe.news import News
 from scrapy_politeness.policy import Policy, is_enabled
 from scrapy_politeness.records import Records
@@ -62,9 +63,14 @@ class PolitenessExtension:
         self._records = _open_records(self.policy, crawler.spider)
         self.layers = Layers(self.policy, self.engine, self._is_pending, self._recall)
         self.journeys = Journeys(self.engine.is_under_way, self._tell_queues)
-        self.news = News(crawler)
         self._watch = Watch(self._look)
         self.gate = Gate(self.journeys, self._watch.start, crawler.spider)
+        self._queues: list[PolitePriorityQueue] = []
+        self._stock = Stock(
+            self.layers, self.gate, self._queues, self.engine, self.stats
+        )
+        self.tallies = self._stock.tallies
+        self.news = News(crawler, self.tallies)
         self.robots = Robots(
             self.policy,
             self.engine,
@@ -76,7 +82,6 @@ class PolitenessExtension:
         )
         # Requests whose last answer was a refusal, until they are rescheduled.
         self.refused: WeakSet[Request] = WeakSet()
-        self._queues: list[PolitePriorityQueue] = []
         self._resume_pauses()
         crawler.signals.connect(self._spider_opened, signals.spider_opened)
         crawler.signals.connect(self._spider_closed, signals.spider_closed)
@@ -127,6 +132,11 @@ class PolitenessExtension:
     def status(self, slot: str) -> Status:
         """Tell how a slot is doing."""
         return self._limited(slot).status(time.monotonic())
+
+    def census(self, max_age: float = 0.0) -> Census:
+        """Take stock of the crawl; a census that is not older will do, and costs
+        nothing."""
+        return self._stock.census(max_age)
 
     def end(self, request: Request, outcome: Outcome) -> Route | None:
         """A request is over; return which way it was sent, if it was."""

@@ -13,6 +13,8 @@ from scrapy.utils.asyncio import call_later
 from scrapy.utils.defer import maybe_deferred_to_future
 from twisted.internet.defer import CancelledError, Deferred
 
+from scrapy_politeness.observe.tally import NO_WAIT
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -27,9 +29,6 @@ logger = logging.getLogger(__name__)
 
 # Nobody is sent away for a wait of up to this many seconds while the crawl goes on.
 SHORT_WAIT = 1.0
-
-# A request that is handed out a little early waits a few milliseconds: no news.
-NO_WAIT = 0.05
 
 
 class _Place(NamedTuple):
@@ -126,6 +125,11 @@ class Gate:
 
     def has_line(self, slot: Scope) -> bool:
         return slot in self._slots
+
+    def waiting(self, slot: Scope) -> int:
+        """Return how many are in line for a slot."""
+        lines = self._slots.get(slot)
+        return 0 if lines is None else sum(map(len, lines.places.values()))
 
     async def enter(
         self, route: Route, request: Request, patience: Callable[[], float]

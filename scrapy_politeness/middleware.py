@@ -17,8 +17,9 @@ from scrapy_politeness.classify import classify_exception, classify_response
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.engine import host_of
 from scrapy_politeness.extension import PolitenessExtension
-from scrapy_politeness.gate import NO_WAIT, SHORT_WAIT
+from scrapy_politeness.gate import SHORT_WAIT
 from scrapy_politeness.layers import EXEMPT
+from scrapy_politeness.observe.tally import NO_WAIT
 from scrapy_politeness.policy import is_enabled
 from scrapy_politeness.robots import (
     MAX_RESCHEDULES,
@@ -154,6 +155,7 @@ class PolitenessMiddleware:
             return False
         if flight.permit.resumed:
             extension.news.resumed(scope)
+        extension.news.sent(flight, asked_at)
         waited = flight.permit.sent_at - asked_at
         if waited >= NO_WAIT:
             stats = extension.stats
@@ -258,8 +260,8 @@ class RescheduleMiddleware:
         if done >= self._most(request):
             self._give_up(request, response, done)
             return None
-        self._extension.stats.inc_value("politeness/rescheduled")
         copy = _for_the_scheduler(request)
+        self._extension.news.rescheduled(self._extension.layers.key_for(copy))
         copy.meta.pop("cached_response", None)  # HttpCache's, and not serialisable
         copy.meta.update({RESCHEDULES: done + 1, _COUNTED_FOR: identity})
         return copy

@@ -103,7 +103,9 @@ class PolitePriorityQueue:
         is_new = slot not in self._backlog
         self._backlog.push(slot, request)  # may fail: a request that cannot be stored
         if is_new:
-            self._turns.plan(slot, time.monotonic())
+            now = time.monotonic()
+            self._turns.plan(slot, now)
+            self._extension.tallies.queued(slot, now)
 
     def pop(self) -> Request | None:
         now = time.monotonic()
@@ -148,6 +150,9 @@ class PolitePriorityQueue:
 
     def __contains__(self, slot: str) -> bool:
         return slot in self._backlog
+
+    def count(self, slot: str) -> int:
+        return self._backlog.count(slot)
 
     def slot_changed(self, slot: Scope) -> None:
         """The slot, or what it shares with others, may be ready at another time than

@@ -82,9 +82,11 @@ class Budget:
         """Let one request through. One that is early, because nobody knew that it
         belongs here, is paid for by the next ones."""
         interval = self.interval
-        kept_up = now - self.ready_at <= max(interval, PROMPT)
+        late = now - self.ready_at
+        kept_up = late <= max(interval, PROMPT)
         self._pace.take(now, interval, self._floor)
-        return Permit(now, kept_up, rate=1 / interval if kept_up else None)
+        rate = 1 / interval if kept_up else None
+        return Permit(now, kept_up, rate=rate, late=late)
 
     def settle(
         self, permit: Permit, outcome: Outcome, now: float, chance: float

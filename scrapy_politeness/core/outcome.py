@@ -42,7 +42,8 @@ class Permit:
     It ended a silence if it ``resumed`` a slot that was paused or held.
 
     ``paced`` says that the pace is what had held it back: only then does a success
-    tell that the host would stand a higher rate.
+    tell that the host would stand a higher rate. ``late`` are the seconds since it
+    might have gone, for all that this scope knows.
     """
 
     sent_at: float
@@ -50,3 +51,4 @@ class Permit:
     beside: int = 1
     rate: float | None = None
     resumed: bool = False
+    late: float = 0.0

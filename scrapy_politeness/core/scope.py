@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from scrapy_politeness.core.cause import Cause
 from scrapy_politeness.core.crowd import Crowd
-from scrapy_politeness.core.governor import Bounds, Governor
+from scrapy_politeness.core.governor import Bounds, Governor, Phase
 from scrapy_politeness.core.health import Health, Status, health
 from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
@@ -180,7 +181,7 @@ class Scope:
         slowest = max(interval, gap)
         kept_up = late <= max(slowest, PROMPT)
         rate = 1 / slowest if kept_up else None
-        return Permit(now, by_rate and kept_up, self.in_flight, rate, resumed)
+        return Permit(now, by_rate and kept_up, self.in_flight, rate, resumed, late)
 
     def settle(
         self, permit: Permit, outcome: Outcome, now: float, chance: float
@@ -270,6 +271,20 @@ class Scope:
             ceiling = governor.ceiling
         rate = 1 / max(self._interval, self._least_gap)
         return Status(how, rate, ceiling, silent_for, self.in_flight, self.concurrency)
+
+    @property
+    def bound_by(self) -> Cause:
+        """What sets the time between two requests, apart from silence."""
+        gap = max(1 / self._rate, self._spacing)
+        if self._least_gap >= gap:
+            by_robots = self._robots_delay >= self._floor
+            return Cause.ROBOTS if by_robots else Cause.SETTINGS
+        own_rate = self._rate >= self._bounds.max_rate or not self._bounds.adaptive
+        if own_rate or self._spacing >= gap:
+            return Cause.SETTINGS
+        if self._lessons is None or self._lessons.governor.phase is Phase.SEARCH:
+            return Cause.START
+        return Cause.HOST
 
     def is_idle(self, now: float) -> bool:
         """Tell whether nothing is under way, and the next request could go at once."""

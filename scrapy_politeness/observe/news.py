@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from scrapy_politeness.core.hours import Hours
     from scrapy_politeness.core.learned import Learned
     from scrapy_politeness.core.outcome import Outcome
+    from scrapy_politeness.core.route import Flight
     from scrapy_politeness.core.scope import Change, Scope
+    from scrapy_politeness.observe.tally import Tallies
     from scrapy_politeness.policy import Policy
 
 logger = logging.getLogger(__name__)
@@ -24,10 +26,11 @@ _SLOWER = 0.95
 
 
 class News:
-    def __init__(self, crawler: Crawler) -> None:
+    def __init__(self, crawler: Crawler, tallies: Tallies) -> None:
         assert crawler.stats is not None
         self._stats = crawler.stats
         self._crawler = crawler
+        self._tallies = tallies
         self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
 
     def opened(self, policy: Policy, *, by_queue: bool) -> None:
@@ -70,8 +73,17 @@ class News:
                 "they count towards CONCURRENT_REQUESTS and hold up other hosts"
             )
 
+    def sent(self, flight: Flight, asked_at: float) -> None:
+        """A request that came to the gate at ``asked_at`` has passed it."""
+        self._tallies.sent(flight, asked_at)
+
+    def rescheduled(self, slot: str) -> None:
+        self._stats.inc_value("politeness/rescheduled")
+        self._tallies.of(slot).rescheduled += 1
+
     def settled(self, slot: Scope, outcome: Outcome, change: Change) -> None:
         """A request of this slot is over."""
+        self._tallies.settled(slot.key, outcome)
         if outcome.verdict.is_overload:
             self._stats.inc_value(f"politeness/{outcome.verdict.name.lower()}")
         details = {

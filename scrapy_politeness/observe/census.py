@@ -1,0 +1,140 @@
+"""A crawl at one moment: each slot that is known, what is left to do, what was done."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from scrapy_politeness.core.health import Health
+from scrapy_politeness.observe.tally import Tallies, Tally
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scrapy.statscollectors import StatsCollector
+
+    from scrapy_politeness.core.health import Status
+    from scrapy_politeness.engine import Engine
+    from scrapy_politeness.gate import Gate
+    from scrapy_politeness.layers import Layers
+    from scrapy_politeness.pqueue import PolitePriorityQueue
+
+_TROUBLE = {
+    Health.PAUSED: 3,
+    Health.OVERLOADED: 2,
+    Health.DEGRADED: 1,
+    Health.HEALTHY: 0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SlotView:
+    """``status`` is None for a slot that was forgotten, or that nothing limits (any
+    more); ``pending`` requests wait for it, in the scheduler or at the gate.
+
+    ``key`` is what the slot is really called: names for people's eyes go through
+    ``names.printable``.
+    """
+
+    key: str
+    status: Status | None
+    pending: int
+    tally: Tally
+
+    @property
+    def interest(self) -> tuple[bool, int, float, int, int]:
+        """The higher, the more there is to see: what is busy comes before what is
+        done, trouble before peace, much before little."""
+        status = self.status
+        busy = self.pending > 0 or (status is not None and status.in_flight > 0)
+        trouble = _TROUBLE[status.health] if status is not None else 0
+        seconds_left = self.pending / status.rate if status is not None else 0.0
+        refused = self.tally.refused + self.tally.timed_out
+        return busy, trouble, seconds_left, refused, self.tally.sent
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """``slots`` are the tallied ones, the most interesting first; ``other`` is what
+    was done for the ``others``, which nothing else is known of.
+
+    ``done`` counts the answers that the crawl got, those of exempt hosts and of the
+    cache and robots.txt included, refusals that will be asked again not; ``pending``
+    the requests in the scheduler, ``in_progress`` those that have left it and are not
+    done yet. ``total`` is what was done for all slots together.
+    """
+
+    at: float
+    slots: tuple[SlotView, ...]
+    other: Tally
+    others: int
+    total: Tally
+    done: int
+    pending: int
+    in_progress: int
+
+    def top(self, most: int) -> tuple[SlotView, ...]:
+        return self.slots[:most]
+
+    @property
+    def seconds_left(self) -> float:
+        """How long the slot that needs longest will need for what waits now, at the
+        rate it has now; slots that are silent will need longer by that."""
+        return max((_seconds_left(view) for view in self.slots), default=0.0)
+
+
+def _seconds_left(view: SlotView) -> float:
+    if view.status is None or not view.pending:
+        return 0.0
+    return view.pending / view.status.rate + view.status.silent_for
+
+
+class Stock:
+    """Takes the census. What that costs is bounded, however many slots wait."""
+
+    def __init__(
+        self,
+        layers: Layers,
+        gate: Gate,
+        queues: Sequence[PolitePriorityQueue],
+        engine: Engine,
+        stats: StatsCollector,
+    ) -> None:
+        self._layers = layers
+        self._gate = gate
+        self._queues = queues
+        self._engine = engine
+        self._stats = stats
+        self._latest: Census | None = None
+        self.tallies = Tallies(self._pending)
+
+    def census(self, max_age: float) -> Census:
+        now = time.monotonic()
+        if self._latest is None or now - self._latest.at > max_age:
+            self._latest = self._take(now)
+        return self._latest
+
+    def _take(self, now: float) -> Census:
+        views = [self._view(key, tally, now) for key, tally in self.tallies]
+        views.sort(key=lambda view: view.interest, reverse=True)
+        return Census(
+            at=now,
+            slots=tuple(views),
+            other=self.tallies.other.copy(),
+            others=self.tallies.others,
+            total=self.tallies.total,
+            done=self._stats.get_value("response_received_count", 0),
+            pending=sum(map(len, self._queues)),
+            in_progress=len(self._engine.in_progress()),
+        )
+
+    def _view(self, key: str, tally: Tally, now: float) -> SlotView:
+        scope = self._layers.seen(key)
+        status = None if scope is None else scope.status(now)
+        return SlotView(key, status, self._pending(key), tally.copy())
+
+    def _pending(self, slot: str) -> int:
+        queued = sum(queue.count(slot) for queue in self._queues)
+        scope = self._layers.seen(slot)
+        return queued if scope is None else queued + self._gate.waiting(scope)

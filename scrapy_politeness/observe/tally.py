@@ -1,0 +1,176 @@
+"""Counts per slot, of a bounded number of slots; the rest is counted together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from scrapy_politeness.core.cause import Cause
+from scrapy_politeness.core.outcome import Outcome, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from scrapy_politeness.core.route import Flight
+
+# Of a broad crawl's millions of hosts, these are kept apart; twice as many while they
+# are collected.
+MOST_TALLIED = 512
+
+# A request that is handed out a little early waits a few milliseconds: no news.
+NO_WAIT = 0.05
+
+_COUNTS = (
+    "sent",
+    "served",
+    "refused",
+    "timed_out",
+    "failed",
+    "rescheduled",
+    "waits",
+    "waited",
+)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was done for a slot, or for several together.
+
+    ``waited`` are the seconds in which there were requests to be sent, and politeness
+    held them back; ``waits`` is how often. ``causes`` says what all requests of the
+    slot waited for, politeness or not.
+    """
+
+    sent: int = 0
+    served: int = 0
+    refused: int = 0
+    timed_out: int = 0
+    failed: int = 0
+    rescheduled: int = 0
+    waits: int = 0
+    waited: float = 0.0
+    first_sent: float | None = None
+    last_sent: float | None = None
+    causes: dict[Cause, float] = field(default_factory=dict)
+    # Since when a request waits for this slot, and why it is silent if it is.
+    held_since: float | None = None
+    silent_because: Cause = Cause.HOST
+
+    @property
+    def average_interval(self) -> float | None:
+        """Seconds between two requests; None where there were no two."""
+        if self.sent < 2 or self.first_sent is None or self.last_sent is None:
+            return None
+        return (self.last_sent - self.first_sent) / (self.sent - 1)
+
+    def add(self, other: Tally) -> None:
+        for name in _COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for cause, seconds in other.causes.items():
+            self.blame(cause, seconds)
+
+    def blame(self, cause: Cause, seconds: float) -> None:
+        self.causes[cause] = self.causes.get(cause, 0.0) + seconds
+
+    def copy(self) -> Tally:
+        copied = Tally()
+        copied.add(self)
+        copied.first_sent, copied.last_sent = self.first_sent, self.last_sent
+        return copied
+
+
+class Tallies:
+    """Where there are too many slots, those with the least to tell are counted as
+    ``other``; one that is heard of again begins anew. ``pending`` tells how many
+    requests wait for a slot."""
+
+    def __init__(self, pending: Callable[[str], int], most: int = MOST_TALLIED) -> None:
+        self._pending = pending
+        self._most = most
+        self._slots: dict[str, Tally] = {}
+        self.other = Tally()
+        # How many slots the others are, those that came back counted again.
+        self.others = 0
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def __iter__(self) -> Iterator[tuple[str, Tally]]:
+        return iter(self._slots.items())
+
+    def of(self, slot: str) -> Tally:
+        tally = self._slots.get(slot)
+        if tally is None:
+            if len(self._slots) >= 2 * self._most:
+                self._make_room()
+            tally = self._slots[slot] = Tally()
+        return tally
+
+    @property
+    def total(self) -> Tally:
+        total = self.other.copy()
+        for tally in self._slots.values():
+            total.add(tally)
+        return total
+
+    def queued(self, slot: str, now: float) -> None:
+        """A request waits for a slot that had none."""
+        tally = self._slots.get(slot)
+        if tally is not None and tally.held_since is None:
+            tally.held_since = now
+
+    def sent(self, flight: Flight, asked_at: float) -> float:
+        """A request that came to the gate at ``asked_at`` was sent. Return for how
+        long the slot held it back."""
+        slot, permit = flight.route.slot, flight.permit
+        now = permit.sent_at
+        tally = self.of(slot.key)
+        since = asked_at if tally.held_since is None else tally.held_since
+        tally.held_since = now if self._pending(slot.key) else None
+        tally.sent += 1
+        if tally.first_sent is None:
+            tally.first_sent = now
+        tally.last_sent = now
+        if now - since < NO_WAIT:
+            return 0.0
+        return self._held(tally, flight, now - since)
+
+    def _held(self, tally: Tally, flight: Flight, seconds: float) -> float:
+        slot, permit = flight.route.slot, flight.permit
+        late = min(permit.late, seconds)
+        by_budgets = 0.0
+        if flight.shared:
+            by_budgets = max(0.0, late - min(p.late for p in flight.shared))
+        held = seconds - late + by_budgets
+        if held >= NO_WAIT:
+            tally.waits += 1
+            tally.waited += held
+        cause = tally.silent_because if permit.resumed else slot.bound_by
+        tally.blame(cause, seconds - late)
+        tally.blame(Cause.SETTINGS, by_budgets)
+        is_full = permit.beside >= slot.concurrency
+        rest = Cause.ANSWERS if is_full else Cause.CRAWLER
+        tally.blame(rest, late - by_budgets)
+        return held
+
+    def settled(self, slot: str, outcome: Outcome) -> None:
+        tally = self.of(slot)
+        if outcome.verdict is Verdict.SERVED:
+            tally.served += 1
+        elif outcome.verdict is Verdict.REFUSED:
+            tally.refused += 1
+        elif outcome.verdict is Verdict.TIMED_OUT:
+            tally.timed_out += 1
+        elif outcome.verdict is Verdict.FAILED:
+            tally.failed += 1
+
+    def _make_room(self) -> None:
+        def interest(slot: str) -> tuple[int, int, float, int]:
+            tally = self._slots[slot]
+            troubles = tally.refused + tally.timed_out
+            return self._pending(slot), troubles, tally.waited, tally.sent
+
+        ranked = sorted(self._slots, key=interest, reverse=True)
+        for slot in ranked[self._most :]:
+            self.other.add(self._slots.pop(slot))
+        self.others += len(ranked) - self._most
