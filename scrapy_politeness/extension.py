@@ -21,6 +21,7 @@ from scrapy_politeness.journeys import Journeys
 from scrapy_politeness.layers import Layers
 from scrapy_politeness.observe.census import Census, Stock
 from scrapy_politeness.observe.news import News
+from scrapy_politeness.observe.progress import progress
 from scrapy_politeness.policy import Policy, is_enabled
 from scrapy_politeness.records import Records
 from scrapy_politeness.robots import Robots
@@ -83,6 +84,7 @@ class PolitenessExtension:
         # Requests whose last answer was a refusal, until they are rescheduled.
         self.refused: WeakSet[Request] = WeakSet()
         self._resume_pauses()
+        self._progress = progress(self.policy, self.census, crawler.spider)
         crawler.signals.connect(self._spider_opened, signals.spider_opened)
         crawler.signals.connect(self._spider_closed, signals.spider_closed)
         crawler.signals.connect(self._response_received, signals.response_received)
@@ -278,12 +280,16 @@ class PolitenessExtension:
     def _stop(self) -> None:
         self.alarm.stop()
         self._watch.stop()
+        if self._progress is not None:
+            self._progress.stop()
         self.robots.wake()
         if self._records is not None:
             self._records.close()
 
     def _spider_opened(self) -> None:
         self.news.opened(self.policy, by_queue=bool(self._queues))
+        if self._progress is not None:
+            self._progress.start()
 
     def _response_received(self, response: Response, request: Request) -> None:
         if self.policy.robots:

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -49,6 +50,7 @@ DEFAULTS: dict[str, Any] = {
     "POLITENESS_MAX_SLOTS": 10_000,
     "POLITENESS_EXEMPT": ["localhost", "127.0.0.1", "::1"],
     "POLITENESS_STATE": None,
+    "POLITENESS_PROGRESS": None,
 }
 
 # A rate of 0 is not a rate but the switch that turns a slot off.
@@ -109,6 +111,10 @@ class Policy:
     download_slots: Mapping[str, Mapping[str, Any]]
     jobdir: str | None
     state: str | None
+    progress: bool | None
+    stats_interval: float
+    shows_log: bool
+    feeds_stdout: bool
 
     @classmethod
     def read(cls, settings: BaseSettings, spider: Spider | None = None) -> Policy:
@@ -140,6 +146,10 @@ class Policy:
             download_slots=_read(settings, "DOWNLOAD_SLOTS", _download_slots),
             jobdir=settings["JOBDIR"],
             state=_read(settings, "POLITENESS_STATE", rules.optional_path),
+            progress=_progress(settings),
+            stats_interval=settings.getfloat("LOGSTATS_INTERVAL"),
+            shows_log=settings.getbool("LOG_ENABLED"),
+            feeds_stdout=any(_is_stdout(uri) for uri in settings.getdict("FEEDS")),
         )
         policy._reject_idle_limits(_raw(settings, "POLITENESS_LIMITS"))
         return policy
@@ -378,6 +388,25 @@ def _concurrency(settings: BaseSettings, spider: Spider | None) -> int:
         name = "CONCURRENT_REQUESTS_PER_IP"
     value = _attribute_or_setting(settings, spider, "max_concurrent_requests", name)
     return _check(name, value, rules.at_least_one)
+
+
+def _progress(settings: BaseSettings) -> bool | None:
+    name = "POLITENESS_PROGRESS"
+    progress = _read(settings, name, rules.optional_flag)
+    if progress:
+        _require("rich", "progress", name, progress)
+    return progress
+
+
+def _require(module: str, extra: str, name: str, value: Any) -> None:
+    if find_spec(module) is None:
+        raise PolicyError(
+            name, value, f'needs pip install "scrapy-politeness[{extra}]"'
+        )
+
+
+def _is_stdout(uri: Any) -> bool:
+    return str(uri) == "-" or str(uri).startswith("stdout:")
 
 
 def _attribute_or_setting(

@@ -63,6 +63,10 @@ def flag(value: Any) -> bool:
         raise ValueError("must be True or False") from None
 
 
+def optional_flag(value: Any) -> bool | None:
+    return None if value is None or value == "" else flag(value)
+
+
 def http_codes(value: Any) -> frozenset[int]:
     rule = "must be a list of HTTP status codes from 400 to 599"
     return frozenset(

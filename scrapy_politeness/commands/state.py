@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from scrapy.exceptions import UsageError
 
 from scrapy_politeness.commands.terminal import CommandError, say, say_json, table, warn
-from scrapy_politeness.observe.text import duration, printable, rate, shortened
+from scrapy_politeness.observe.text import duration, escaped, rate, shortened
 from scrapy_politeness.policy import Policy
 from scrapy_politeness.stores.state import State
 
@@ -91,20 +91,18 @@ def run(command: ScrapyCommand, opts: Namespace) -> int:
                 return _forget(state, opts)
             return _show(state, opts)
     except sqlite3.Error as error:
-        raise CommandError(f"{printable(str(path))} cannot be used: {error}") from None
+        raise CommandError(f"{escaped(str(path))} cannot be used: {error}") from None
 
 
 def open_state(path: Path) -> State:
     """Only where there is one: to look must not begin it."""
-    name = printable(str(path))
+    name = escaped(str(path))
     if not path.is_file():
         raise CommandError(f"there is no state file {name}: no run has begun it so far")
     try:
         return State(path)
     except ValueError as error:
-        raise CommandError(
-            f"{name} is no state file: {printable(str(error))}"
-        ) from None
+        raise CommandError(f"{name} is no state file: {escaped(str(error))}") from None
 
 
 def read(state: State, slots: Sequence[str], wall_now: float) -> list[Known]:
@@ -117,7 +115,7 @@ def _entry(state: State, slot: str) -> Entry | None:
     try:
         return state.learned(slot)
     except ValueError as error:
-        name, text = printable(slot), printable(str(error))
+        name, text = escaped(slot), escaped(str(error))
         warn(f"what was learned of {name} is damaged, and left out: {text}")
         return None
 
@@ -181,5 +179,5 @@ def _chosen(state: State, opts: Namespace) -> tuple[list[str], bool]:
     unknown = set(wanted) - set(known)
     for host in wanted:
         if host in unknown:
-            warn(f"nothing is known of {printable(host)}")
+            warn(f"nothing is known of {escaped(host)}")
     return [host for host in wanted if host not in unknown], bool(unknown)

@@ -6,7 +6,7 @@ import time
 from http.client import responses
 from typing import TYPE_CHECKING
 
-from scrapy_politeness.observe.text import duration, printable, rate
+from scrapy_politeness.observe.text import duration, escaped, rate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ _NEARLY = 0.95
 
 
 def lines(check: Check) -> Iterator[str]:
-    yield printable(check.url)
+    yield escaped(check.url)
     for title, texts in (
         ("slot", [check.finding.slot or "(no host)"]),
         ("robots.txt", _robots(check)),
@@ -29,7 +29,7 @@ def lines(check: Check) -> Iterator[str]:
     ):
         for number, text in enumerate(texts):
             heading = "" if number else title
-            yield f"  {heading:<{_INDENT - 2}}{printable(text)}"
+            yield f"  {heading:<{_INDENT - 2}}{escaped(text)}"
 
 
 def _robots(check: Check) -> Iterator[str]:

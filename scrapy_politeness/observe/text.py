@@ -7,18 +7,18 @@ import unicodedata
 _UNITS = (("d", 86400), ("h", 3600), ("min", 60))
 
 
-def printable(text: str) -> str:
+def escaped(text: str) -> str:
     """Names come from outside: none may command a terminal, or run from right to
     left."""
     if text.isprintable():
         return text
-    return "".join(map(_printable, text))
+    return "".join(map(_escaped, text))
 
 
-def _printable(character: str) -> str:
+def _escaped(character: str) -> str:
     if character.isprintable():
         return character
-    return character.encode("unicode_escape").decode()
+    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
 def width(text: str) -> int:
@@ -35,8 +35,8 @@ def _columns(character: str) -> int:
 
 
 def shortened(text: str, columns: int) -> str:
-    """The text as printable, cut where it is wider."""
-    text = printable(text)
+    """The text, escaped, and cut where it is wider."""
+    text = escaped(text)
     if width(text) <= columns:
         return text
     while width(text) > columns - 1:
