@@ -49,6 +49,7 @@ DEFAULTS: dict[str, Any] = {
     "POLITENESS_MAX_SLOTS": 10_000,
     "POLITENESS_EXEMPT": ["localhost", "127.0.0.1", "::1"],
     "POLITENESS_STATE": None,
+    "POLITENESS_REPORT": None,
 }
 
 # A rate of 0 is not a rate but the switch that turns a slot off.
@@ -109,6 +110,7 @@ class Policy:
     download_slots: Mapping[str, Mapping[str, Any]]
     jobdir: str | None
     state: str | None
+    report_path: Path | None
 
     @classmethod
     def read(cls, settings: BaseSettings, spider: Spider | None = None) -> Policy:
@@ -140,6 +142,7 @@ class Policy:
             download_slots=_read(settings, "DOWNLOAD_SLOTS", _download_slots),
             jobdir=settings["JOBDIR"],
             state=_read(settings, "POLITENESS_STATE", rules.optional_path),
+            report_path=_read(settings, "POLITENESS_REPORT", rules.optional_output),
         )
         policy._reject_idle_limits(_raw(settings, "POLITENESS_LIMITS"))
         return policy
