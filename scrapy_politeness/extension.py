@@ -22,6 +22,7 @@ from scrapy_politeness.layers import Layers
 from scrapy_politeness.observe.census import Census, Stock
 from scrapy_politeness.observe.news import News
 from scrapy_politeness.observe.progress import progress
+from scrapy_politeness.observe.terms import tell_terms
 from scrapy_politeness.policy import Policy, is_enabled
 from scrapy_politeness.records import Records
 from scrapy_politeness.robots import Robots
@@ -70,8 +71,7 @@ class PolitenessExtension:
         self._stock = Stock(
             self.layers, self.gate, self._queues, self.engine, self.stats
         )
-        self.tallies = self._stock.tallies
-        self.news = News(crawler, self.tallies)
+        self.news = News(crawler, self._stock.tallies)
         self.robots = Robots(
             self.policy,
             self.engine,
@@ -183,6 +183,10 @@ class PolitenessExtension:
         """The scheduler's queues, in memory and on disk, share the slots."""
         self._queues.append(queue)
 
+    def queued(self, queue_key: str, now: float) -> None:
+        """The queue has a request of a slot that it had none of."""
+        self.news.queued(self.layers.seen(queue_key), now)
+
     def claimable_at(self, queue_key: str) -> float:
         """Return from when on its slot lets the queue hand out a request."""
         slot = self.layers.seen(queue_key)
@@ -274,6 +278,7 @@ class PolitenessExtension:
 
     async def _spider_closed(self) -> None:
         self._stop()
+        self.news.closed(self.census())
         if self._records is not None:
             await self._records.wait_closed()
 
@@ -286,8 +291,8 @@ class PolitenessExtension:
         if self._records is not None:
             self._records.close()
 
-    def _spider_opened(self) -> None:
-        self.news.opened(self.policy, by_queue=bool(self._queues))
+    def _spider_opened(self, spider: Spider) -> None:
+        tell_terms(self.policy, spider, by_queue=bool(self._queues))
         if self._progress is not None:
             self._progress.start()
 

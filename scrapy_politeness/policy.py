@@ -51,6 +51,7 @@ DEFAULTS: dict[str, Any] = {
     "POLITENESS_EXEMPT": ["localhost", "127.0.0.1", "::1"],
     "POLITENESS_STATE": None,
     "POLITENESS_PROGRESS": None,
+    "POLITENESS_REPORT": None,
 }
 
 # A rate of 0 is not a rate but the switch that turns a slot off.
@@ -115,6 +116,7 @@ class Policy:
     stats_interval: float
     shows_log: bool
     feeds_stdout: bool
+    report_path: Path | None
 
     @classmethod
     def read(cls, settings: BaseSettings, spider: Spider | None = None) -> Policy:
@@ -150,6 +152,7 @@ class Policy:
             stats_interval=settings.getfloat("LOGSTATS_INTERVAL"),
             shows_log=settings.getbool("LOG_ENABLED"),
             feeds_stdout=any(_is_stdout(uri) for uri in settings.getdict("FEEDS")),
+            report_path=_read(settings, "POLITENESS_REPORT", rules.optional_output),
         )
         policy._reject_idle_limits(_raw(settings, "POLITENESS_LIMITS"))
         return policy

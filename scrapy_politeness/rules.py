@@ -11,6 +11,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 from scrapy.settings import BaseSettings
@@ -125,6 +126,18 @@ def optional_path(value: Any) -> str | None:
     if not isinstance(value, str | os.PathLike) or "\0" in str(value):
         raise ValueError("must be the path of a file")
     return str(value)
+
+
+def optional_output(value: Any) -> Path | None:
+    """A file that is written at the end: whether that will work must be known before
+    the crawl."""
+    name = optional_path(value)
+    if name is None:
+        return None
+    path = Path(name).expanduser().absolute()
+    if path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
+        raise ValueError("must be the path of a file in a folder that can be written")
+    return path
 
 
 def spacing(value: Any) -> str:

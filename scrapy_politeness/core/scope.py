@@ -269,8 +269,14 @@ class Scope:
             governor, strain = self._lessons.governor, self._lessons.strain
             how = health(governor, strain, paused=silent_for > 0)
             ceiling = governor.ceiling
-        rate = 1 / max(self._interval, self._least_gap)
-        return Status(how, rate, ceiling, silent_for, self.in_flight, self.concurrency)
+        return Status(
+            how, self.rate, ceiling, silent_for, self.in_flight, self.concurrency
+        )
+
+    @property
+    def rate(self) -> float:
+        """How many requests per second may be sent now, apart from silence."""
+        return 1 / max(self._interval, self._least_gap)
 
     @property
     def bound_by(self) -> Cause:

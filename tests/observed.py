@@ -1,0 +1,55 @@
+"""A slot on virtual time whose doings are told and counted as in a crawl."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scrapy.utils.test import get_crawler
+
+from scrapy_politeness.core.route import Flight, Route
+from scrapy_politeness.observe.news import News
+from scrapy_politeness.observe.tally import Tallies
+
+if TYPE_CHECKING:
+    from scrapy_politeness.core.outcome import Outcome, Permit
+    from scrapy_politeness.core.scope import Change, Scope
+
+
+class Newsroom:
+    """``waiting`` requests wait for each slot, all the time."""
+
+    def __init__(self, waiting: int = 100) -> None:
+        self.crawler = get_crawler()
+        self.tallies = Tallies(lambda slot: waiting)
+        self.news = News(self.crawler, self.tallies)
+
+    def observe(self, scope: Scope) -> Observed:
+        return Observed(scope, self.news)
+
+
+class Observed:
+    """A law for the simulator: that of the scope."""
+
+    def __init__(self, scope: Scope, news: News) -> None:
+        self.scope = scope
+        self._news = news
+
+    @property
+    def ready_at(self) -> float:
+        return self.scope.ready_at
+
+    @property
+    def has_room(self) -> bool:
+        return self.scope.has_room
+
+    def take(self, now: float) -> Permit:
+        permit = self.scope.take(now)
+        self._news.sent(Flight(Route(self.scope), permit, ()), now)
+        return permit
+
+    def settle(
+        self, permit: Permit, outcome: Outcome, now: float, chance: float
+    ) -> Change:
+        change = self.scope.settle(permit, outcome, now, chance)
+        self._news.settled(self.scope, outcome, change)
+        return change
