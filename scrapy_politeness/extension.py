@@ -21,6 +21,8 @@ from scrapy_politeness.journeys import Journeys
 from scrapy_politeness.layers import Layers
 from scrapy_politeness.observe.census import Census, Stock
 from scrapy_politeness.observe.news import News
+from scrapy_politeness.observe.reporter import publish, report_of
+from scrapy_politeness.observe.sampler import Sampler
 from scrapy_politeness.observe.terms import tell_terms
 from scrapy_politeness.policy import Policy, is_enabled
 from scrapy_politeness.records import Records
@@ -70,7 +72,8 @@ class PolitenessExtension:
         self._stock = Stock(
             self.layers, self.gate, self._queues, self.engine, self.stats
         )
-        self.news = News(crawler, self._stock.tallies)
+        self._sampler = Sampler(time.monotonic()) if self.policy.report_path else None
+        self.news = News(crawler, self._stock.tallies, self._sampler)
         self.robots = Robots(
             self.policy,
             self.engine,
@@ -212,7 +215,7 @@ class PolitenessExtension:
         if change.pause:
             self._save_pause(slot)
         self._scope_changed(slot)
-        self.news.settled(slot, outcome, change)
+        self.news.settled(slot, outcome, change, now)
 
     def _limited(self, slot: str) -> Scope:
         key = rules.checked("slot", slot, rules.one_slot)
@@ -274,9 +277,14 @@ class PolitenessExtension:
             self.gate.reconsider()
         return self.gate.is_busy or self.robots.is_busy
 
-    async def _spider_closed(self) -> None:
+    async def _spider_closed(self, spider: Spider, reason: str) -> None:
         self._stop()
-        self.news.closed(self.census())
+        census = self.census()
+        self.news.closed(census)
+        if self._sampler is not None and self.policy.report_path is not None:
+            tallies = self._stock.tallies
+            report = report_of(census, tallies, self._sampler, spider.name, reason)
+            await publish(report, self.policy.report_path, spider)
         if self._records is not None:
             await self._records.wait_closed()
 

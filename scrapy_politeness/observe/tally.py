@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from scrapy_politeness.core.route import Flight
+    from scrapy_politeness.observe.sampler import Recording
 
 # Of a broad crawl's millions of hosts, these are kept apart; twice as many while they
 # are collected.
@@ -55,6 +56,8 @@ class Tally:
     # Since when a request waits for this slot, and why it is silent if it is.
     held_since: float | None = None
     silent_because: Cause = Cause.HOST
+    # For the report, where one is wanted.
+    recording: Recording | None = None
     # What was told of it in the log.
     told_rate: float | None = None
     told_place: float | None = None
