@@ -22,6 +22,8 @@ from scrapy_politeness.layers import Layers
 from scrapy_politeness.observe.census import Census, Stock
 from scrapy_politeness.observe.news import News
 from scrapy_politeness.observe.progress import progress
+from scrapy_politeness.observe.reporter import publish, report_of
+from scrapy_politeness.observe.sampler import Sampler
 from scrapy_politeness.observe.terms import tell_terms
 from scrapy_politeness.policy import Policy, is_enabled
 from scrapy_politeness.records import Records
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from scrapy_politeness.core.hours import Hours
     from scrapy_politeness.core.route import Flight, Route
     from scrapy_politeness.core.scope import Scope
+    from scrapy_politeness.observe.metrics import Metrics
     from scrapy_politeness.pqueue import PolitePriorityQueue
 
 # Seconds. The wall clock, which robots.txt means, and the monotonic one drift apart: a
@@ -71,7 +74,8 @@ class PolitenessExtension:
         self._stock = Stock(
             self.layers, self.gate, self._queues, self.engine, self.stats
         )
-        self.news = News(crawler, self._stock.tallies)
+        self._sampler = Sampler(time.monotonic()) if self.policy.report_path else None
+        self.news = News(crawler, self._stock.tallies, self._sampler)
         self.robots = Robots(
             self.policy,
             self.engine,
@@ -85,6 +89,7 @@ class PolitenessExtension:
         self.refused: WeakSet[Request] = WeakSet()
         self._resume_pauses()
         self._progress = progress(self.policy, self.census, crawler.spider)
+        self._metrics = self._open_metrics(crawler.spider)
         crawler.signals.connect(self._spider_opened, signals.spider_opened)
         crawler.signals.connect(self._spider_closed, signals.spider_closed)
         crawler.signals.connect(self._response_received, signals.response_received)
@@ -214,7 +219,7 @@ class PolitenessExtension:
         if change.pause:
             self._save_pause(slot)
         self._scope_changed(slot)
-        self.news.settled(slot, outcome, change)
+        self.news.settled(slot, outcome, change, now)
 
     def _limited(self, slot: str) -> Scope:
         key = rules.checked("slot", slot, rules.one_slot)
@@ -268,6 +273,23 @@ class PolitenessExtension:
                 slot.pause(time.monotonic() + seconds)
                 self.news.still_silent(slot, seconds)
 
+    def _open_metrics(self, spider: Spider | None) -> Metrics | None:
+        policy = self.policy
+        if policy.prometheus_port is None:
+            return None
+        from scrapy_politeness.observe.metrics import Metrics
+
+        try:
+            return Metrics(
+                policy.prometheus_host,
+                policy.prometheus_port,
+                self.census,
+                self._stock.tallies.waits,
+                spider,
+            )
+        except OSError as error:
+            raise policy.bad_port(str(error)) from error
+
     def _look(self) -> bool:
         self.sweep()
         self.robots.sweep()
@@ -276,9 +298,16 @@ class PolitenessExtension:
             self.gate.reconsider()
         return self.gate.is_busy or self.robots.is_busy
 
-    async def _spider_closed(self) -> None:
+    async def _spider_closed(self, spider: Spider, reason: str) -> None:
         self._stop()
-        self.news.closed(self.census())
+        census = self.census()
+        self.news.closed(census)
+        if self._sampler is not None and self.policy.report_path is not None:
+            tallies = self._stock.tallies
+            report = report_of(census, tallies, self._sampler, spider.name, reason)
+            await publish(report, self.policy.report_path, spider)
+        if self._metrics is not None:
+            await self._metrics.close()
         if self._records is not None:
             await self._records.wait_closed()
 
@@ -295,6 +324,8 @@ class PolitenessExtension:
         tell_terms(self.policy, spider, by_queue=bool(self._queues))
         if self._progress is not None:
             self._progress.start()
+        if self._metrics is not None:
+            self._metrics.start()
 
     def _response_received(self, response: Response, request: Request) -> None:
         if self.policy.robots:

@@ -51,6 +51,8 @@ DEFAULTS: dict[str, Any] = {
     "POLITENESS_EXEMPT": ["localhost", "127.0.0.1", "::1"],
     "POLITENESS_STATE": None,
     "POLITENESS_PROGRESS": None,
+    "POLITENESS_PROMETHEUS_PORT": None,
+    "POLITENESS_PROMETHEUS_HOST": "127.0.0.1",
     "POLITENESS_REPORT": None,
 }
 
@@ -116,6 +118,8 @@ class Policy:
     stats_interval: float
     shows_log: bool
     feeds_stdout: bool
+    prometheus_port: int | None
+    prometheus_host: str
     report_path: Path | None
 
     @classmethod
@@ -151,6 +155,10 @@ class Policy:
             progress=_progress(settings),
             stats_interval=settings.getfloat("LOGSTATS_INTERVAL"),
             shows_log=settings.getbool("LOG_ENABLED"),
+            prometheus_port=_prometheus_port(settings),
+            prometheus_host=_read(
+                settings, "POLITENESS_PROMETHEUS_HOST", rules.host_name
+            ),
             feeds_stdout=any(_is_stdout(uri) for uri in settings.getdict("FEEDS")),
             report_path=_read(settings, "POLITENESS_REPORT", rules.optional_output),
         )
@@ -215,6 +223,14 @@ class Policy:
         if self.state:
             return Path(self.state).expanduser().absolute()
         return Path(self.jobdir, "politeness.sqlite") if self.jobdir else None
+
+    def bad_port(self, reason: str) -> PolicyError:
+        return PolicyError(
+            "POLITENESS_PROMETHEUS_PORT",
+            self.prometheus_port,
+            "must be a free port of POLITENESS_PROMETHEUS_HOST="
+            f"{self.prometheus_host!r}; {reason}",
+        )
 
     def bad_state(self, reason: str) -> PolicyError:
         name, value = (
@@ -399,6 +415,14 @@ def _progress(settings: BaseSettings) -> bool | None:
     if progress:
         _require("rich", "progress", name, progress)
     return progress
+
+
+def _prometheus_port(settings: BaseSettings) -> int | None:
+    name = "POLITENESS_PROMETHEUS_PORT"
+    port = _read(settings, name, rules.optional_port)
+    if port is not None:
+        _require("prometheus_client", "prometheus", name, port)
+    return port
 
 
 def _require(module: str, extra: str, name: str, value: Any) -> None:

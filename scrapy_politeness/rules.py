@@ -140,6 +140,19 @@ def optional_output(value: Any) -> Path | None:
     return path
 
 
+def optional_port(value: Any) -> int | None:
+    if value is None or value == "":
+        return None
+    rule = "must be a port from 1 to 65535, or 0 for any that is free"
+    return int(_number(value, lambda n: 0 <= n <= 65535 and n.is_integer(), rule))
+
+
+def host_name(value: Any) -> str:
+    if not isinstance(value, str) or not _is_host(value) or "*" in value:
+        raise ValueError("must be the name or the address of a host")
+    return value
+
+
 def spacing(value: Any) -> str:
     if value not in ("start", "finish"):
         raise ValueError('must be "start" or "finish"')

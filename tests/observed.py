@@ -13,15 +13,16 @@ from scrapy_politeness.observe.tally import Tallies
 if TYPE_CHECKING:
     from scrapy_politeness.core.outcome import Outcome, Permit
     from scrapy_politeness.core.scope import Change, Scope
+    from scrapy_politeness.observe.sampler import Sampler
 
 
 class Newsroom:
     """``waiting`` requests wait for each slot, all the time."""
 
-    def __init__(self, waiting: int = 100) -> None:
+    def __init__(self, waiting: int = 100, sampler: Sampler | None = None) -> None:
         self.crawler = get_crawler()
         self.tallies = Tallies(lambda slot: waiting)
-        self.news = News(self.crawler, self.tallies)
+        self.news = News(self.crawler, self.tallies, sampler)
 
     def observe(self, scope: Scope) -> Observed:
         return Observed(scope, self.news)
@@ -51,5 +52,5 @@ class Observed:
         self, permit: Permit, outcome: Outcome, now: float, chance: float
     ) -> Change:
         change = self.scope.settle(permit, outcome, now, chance)
-        self._news.settled(self.scope, outcome, change)
+        self._news.settled(self.scope, outcome, change, now)
         return change

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING
 
 from scrapy_politeness import signals
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from scrapy_politeness.core.route import Flight
     from scrapy_politeness.core.scope import Change, Scope
     from scrapy_politeness.observe.census import Census
+    from scrapy_politeness.observe.sampler import Sampler
     from scrapy_politeness.observe.tally import Tallies, Tally
 
 logger = logging.getLogger(__name__)
@@ -36,11 +38,14 @@ _LONG_WAIT = 30
 
 
 class News:
-    def __init__(self, crawler: Crawler, tallies: Tallies) -> None:
+    def __init__(
+        self, crawler: Crawler, tallies: Tallies, sampler: Sampler | None = None
+    ) -> None:
         assert crawler.stats is not None
         self._stats = crawler.stats
         self._crawler = crawler
         self._tallies = tallies
+        self._sampler = sampler
         self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
         self._rates = RateNews(crawler.spider)
 
@@ -48,6 +53,8 @@ class News:
         """A request that came to the gate at ``asked_at`` has passed it."""
         slot = flight.route.slot
         tally = self._tallies.sent(flight, asked_at)
+        if self._sampler is not None:
+            self._sampler.sent(slot, tally, flight.permit)
         if tally.waited > _LONG_WAIT and not tally.is_warned:
             tally.is_warned = True
             self._warn_of_waiting(slot, tally)
@@ -64,7 +71,9 @@ class News:
         self._stats.inc_value("politeness/rescheduled")
         self._tallies.of(slot).rescheduled += 1
 
-    def settled(self, slot: Scope, outcome: Outcome, change: Change) -> None:
+    def settled(
+        self, slot: Scope, outcome: Outcome, change: Change, now: float
+    ) -> None:
         """A request of this slot is over."""
         self._tallies.settled(slot.key, outcome)
         if outcome.verdict.is_overload:
@@ -74,8 +83,10 @@ class News:
         elif change.new_rate > change.old_rate:
             self._stats.inc_value("politeness/speedups")
         tally = self._tallies.of(slot.key)
+        if self._sampler is not None:
+            self._sampler.settled(slot, tally, outcome, now)
         if change.pause:
-            tally.silent_because = Cause.HOST
+            self._silenced(slot, Cause.HOST, now)
         self._rates.tell(slot, tally, outcome, change)
         self._signal_settled(slot, outcome, change)
 
@@ -91,7 +102,7 @@ class News:
             "%(slot)s: robots.txt allows visits %(hours)s; silent for %(wait).2g h",
             {"slot": printable(slot.key), "hours": hours, "wait": seconds / 3600},
         )
-        self._tallies.of(slot.key).silent_because = Cause.ROBOTS
+        self._silenced(slot, Cause.ROBOTS)
         self._send(signals.slot_paused, slot, seconds=seconds, reason="Visit-time")
 
     def held(self, slot: Scope, seconds: float) -> None:
@@ -99,7 +110,7 @@ class News:
             "%(slot)s: held for %(seconds).1f s by the spider",
             {"slot": printable(slot.key), "seconds": seconds},
         )
-        self._tallies.of(slot.key).silent_because = Cause.SPIDER
+        self._silenced(slot, Cause.SPIDER)
         self._send(signals.slot_paused, slot, seconds=seconds, reason="the spider")
 
     def still_silent(self, slot: Scope, seconds: float) -> None:
@@ -107,6 +118,7 @@ class News:
             "%(slot)s: still silent for %(seconds).1f s, since an earlier run",
             {"slot": printable(slot.key), "seconds": seconds},
         )
+        self._silenced(slot, Cause.HOST)
         self._send(signals.slot_paused, slot, seconds=seconds, reason="an earlier run")
 
     def recalled(self, slot: Scope, learned: Learned) -> None:
@@ -145,6 +157,8 @@ class News:
 
     def resumed(self, slot: Scope) -> None:
         self._log.debug("%(slot)s: no longer silent", {"slot": printable(slot.key)})
+        if self._sampler is not None:
+            self._sampler.released(self._tallies.of(slot.key), time.monotonic())
         self._send(signals.slot_resumed, slot)
 
     def reconfigured(self, slot: Scope, rate: float | None) -> None:
@@ -175,6 +189,13 @@ class News:
             "POLITENESS_RETRY_AFTER_MAX; waiting %(longest).6g s",
             {"slot": printable(slot.key), "wait": wait, "longest": longest},
         )
+
+    def _silenced(self, slot: Scope, cause: Cause, now: float | None = None) -> None:
+        tally = self._tallies.of(slot.key)
+        tally.silent_because = cause
+        if self._sampler is not None:
+            now = time.monotonic() if now is None else now
+            self._sampler.silenced(slot, tally, now)
 
     def _warn_of_waiting(self, slot: Scope, tally: Tally) -> None:
         self._log.warning(

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.cause import Cause
 from scrapy_politeness.core.outcome import Outcome, Verdict
+from scrapy_politeness.observe.histogram import Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from scrapy_politeness.core.route import Flight
+    from scrapy_politeness.observe.sampler import Recording
 
 # Of a broad crawl's millions of hosts, these are kept apart; twice as many while they
 # are collected.
@@ -55,6 +57,8 @@ class Tally:
     # Since when a request waits for this slot, and why it is silent if it is.
     held_since: float | None = None
     silent_because: Cause = Cause.HOST
+    # For the report, where one is wanted.
+    recording: Recording | None = None
     # What was told of it in the log.
     told_rate: float | None = None
     told_place: float | None = None
@@ -103,6 +107,7 @@ class Tallies:
         self.other = Tally()
         # How many slots the others are, those that came back counted again.
         self.others = 0
+        self.waits = Histogram()
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -147,8 +152,7 @@ class Tallies:
         self._held(tally, flight, now - since)
         return tally
 
-    @staticmethod
-    def _held(tally: Tally, flight: Flight, seconds: float) -> None:
+    def _held(self, tally: Tally, flight: Flight, seconds: float) -> None:
         slot, permit = flight.route.slot, flight.permit
         late = min(permit.late, seconds)
         by_budgets = 0.0
@@ -157,6 +161,7 @@ class Tallies:
         held = seconds - late + by_budgets
         tally.waits += held >= NO_WAIT
         tally.waited += held
+        self.waits.note(held)
         cause = tally.silent_because if permit.resumed else slot.bound_by
         tally.blame(cause, seconds - late)
         tally.blame(Cause.SETTINGS, by_budgets)
