@@ -6,11 +6,12 @@ import math
 import random
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from scrapy import signals
 from scrapy.exceptions import NotConfigured
+from scrapy.extensions.telnet import update_telnet_vars
 
 from scrapy_politeness import rules
 from scrapy_politeness.alarm import Alarm, Watch
@@ -52,9 +53,9 @@ _SAME_SILENCE = 60.0
 class PolitenessExtension:
     """Spiders and the other components find it through ``crawler.get_extension``.
 
-    For spiders there are ``set_rate``, ``hold``, ``release``, ``reset`` and
-    ``status``; a slot is named by its host, or as ``politeness_slot`` or
-    ``download_slot`` name it.
+    For spiders there are ``set_rate``, ``hold``, ``release``, ``reset``, ``status``
+    and ``census``; a slot is named by its host, or as ``politeness_slot`` or
+    ``download_slot`` name it. In the telnet console it is called ``politeness``.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -93,6 +94,7 @@ class PolitenessExtension:
         crawler.signals.connect(self._spider_opened, signals.spider_opened)
         crawler.signals.connect(self._spider_closed, signals.spider_closed)
         crawler.signals.connect(self._response_received, signals.response_received)
+        crawler.signals.connect(self._telnet_opened, update_telnet_vars)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -326,6 +328,9 @@ class PolitenessExtension:
             self._progress.start()
         if self._metrics is not None:
             self._metrics.start()
+
+    def _telnet_opened(self, telnet_vars: dict[str, Any]) -> None:
+        telnet_vars["politeness"] = self
 
     def _response_received(self, response: Response, request: Request) -> None:
         if self.policy.robots:

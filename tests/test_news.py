@@ -22,7 +22,7 @@ from scrapy_politeness.simulator import (
 )
 from tests.crawl import crawl
 from tests.observed import Newsroom
-from tests.settings import NO_ROBOTS, fixed
+from tests.settings import HOSTILE, NO_ROBOTS, fixed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,9 +123,6 @@ def test_stats_name_a_bounded_number_of_slots(site: Callable[..., Site]) -> None
     assert result.stats["politeness/slots"] == 40
 
 
-HOSTILE = 'x\n2026-01-01 [root] ERROR: forged \x1b[31m<script>alert("1")</script>\u202e'
-
-
 def test_a_hostile_name_of_a_slot_stays_on_its_line(site: Callable[..., Site]) -> None:
     server = site(6, hosts=["127.0.1.1"], limit="2/second", retry_after="1")
     requests = [
@@ -134,7 +131,7 @@ def test_a_hostile_name_of_a_slot_stays_on_its_line(site: Callable[..., Site]) -
     settings = {**NO_ROBOTS, "POLITENESS_START_RATE": 5}
     result = crawl(requests=requests, settings=settings)
     assert result.stats["politeness/refused"] > 0
-    assert r"x\n2026-01-01 [root] error: forged \x1b[31m<script>" in result.log
+    assert r"x\n2026-01-01 [root] error: forged \x1b[31m\u202e</script>" in result.log
     assert "\x1b" not in result.log
     assert "\u202e" not in result.log
     assert not re.search(r"^2026-01-01", result.log, re.M)

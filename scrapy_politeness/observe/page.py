@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from hashlib import sha256
 from html import escape
@@ -82,7 +83,7 @@ def _asset(name: str) -> str:
 
 def _header(report: Report) -> str:
     started = escape(report.started)
-    readable = escape(report.started.replace("T", " ").replace("+00:00", " UTC"))
+    readable = escape(re.sub(r"T([\d:]*).*", r" \1 UTC", report.started))
     return (
         f"<header><h1>Crawl report <span>{escape(report.spider)}</span></h1>"
         f'<p>Started <time datetime="{started}">{readable}</time>, '
@@ -206,7 +207,7 @@ def _duration(seconds: float) -> str:
 
 
 def _interval(seconds: float) -> str:
-    return f"{1000 * seconds:.0f} ms" if seconds < 1 else _duration(seconds)
+    return f"{1000 * seconds:.0f} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
 _LEGEND = """<ul class="legend">

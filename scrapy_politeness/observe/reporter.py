@@ -57,7 +57,7 @@ def report_of(
         version=VERSION,
         software=f"scrapy-politeness {scrapy_politeness.__version__}",
         spider=printable(spider),
-        started=started.isoformat(timespec="seconds"),
+        started=started.isoformat(timespec="milliseconds"),
         seconds=round(seconds, 3),
         finish_reason=printable(finish_reason),
         total=_figures(census.total),
