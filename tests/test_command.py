@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -17,6 +18,14 @@ from scrapy.cmdline import execute
 from scrapy.settings import Settings
 
 from scrapy_politeness.core.learned import Learned
+from scrapy_politeness.observe.report import (
+    VERSION,
+    Figures,
+    Report,
+    Series,
+    SlotReport,
+)
+from scrapy_politeness.observe.reporter import write_report
 from scrapy_politeness.stores.state import Entry, State
 from tests.hostile import HOSTILE_NAMES, is_harmless
 from tests.site import Answer
@@ -368,6 +377,69 @@ def test_simulate_says_when_a_setting_keeps_it_below_the_limit(
     assert "POLITENESS_MAX_RATE=10 keeps" in here("simulate", "200/10s").out
     raised = here("simulate", "200/10s", "-s", "POLITENESS_MAX_RATE=50", "--json")
     assert raised.json["share"] > 0.7
+
+
+def report_of(name: str) -> Report:
+    figures = Figures(40, 37, 3, 0, 0, 3, 95.5, {"host": 61.0, "start": 34.5})
+    series = Series(1.0, [40.0], [3], [0.0], [2.0], [None])
+    slot = SlotReport(name, figures, 1.5, 2.0, None, "healthy", series)
+    return Report(
+        version=VERSION,
+        software="scrapy-politeness",
+        spider="shop",
+        started="2026-01-02T03:04:05+00:00",
+        seconds=100.0,
+        finish_reason="finished",
+        total=figures,
+        series=series,
+        slots=[slot],
+        others=7,
+        other=Figures(9, 9, 0, 0, 0, 0, 0.0, {}),
+    )
+
+
+def test_report_prints_what_the_page_has(
+    here: Callable[..., Done], tmp_path: Path
+) -> None:
+    path = tmp_path / "report.html"
+    write_report(report_of("a.example"), path)
+    done = here("report", str(path))
+    assert done.exit_code == 0
+    assert "shop: finished, after 1 min 40 s" in done.out
+    assert "40 requests sent, 37 served, 3 refused" in done.out
+    assert re.search(r"1 min 1 s  the host's limits\n +34 s  the careful", done.out)
+    assert re.search(r"^a.example +40 +3 +0 +1 min 35 s +2/s +healthy$", done.out, re.M)
+    assert "and 7 more hosts, with 9 requests" in done.out
+    assert here("report", "--json", str(path)).json["slots"][0]["name"] == "a.example"
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_hostile_names_in_a_report_do_no_harm_in_a_terminal(
+    here: Callable[..., Done], tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / "report.html"
+    write_report(report_of(name), path)
+    assert is_harmless(here("report", str(path)).out)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (None, "cannot be read: No such file"),
+        (b"", "is not a report"),
+        (b"\xff\xfe", "is not a report"),
+        (b"<p>\x1b[2J</p>", "is not a report"),
+    ],
+)
+def test_what_is_no_report_is_said_in_one_line(
+    here: Callable[..., Done], tmp_path: Path, content: bytes | None, expected: str
+) -> None:
+    path = tmp_path / "report.html"
+    if content is not None:
+        path.write_bytes(content)
+    done = here("report", str(path))
+    assert (done.exit_code, done.err.count("\n")) == (1, 1)
+    assert expected in done.err
 
 
 @pytest.mark.parametrize(
