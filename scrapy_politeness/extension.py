@@ -22,7 +22,7 @@ from scrapy_politeness.journeys import Journeys
 from scrapy_politeness.layers import Layers
 from scrapy_politeness.observe.census import Census, Stock
 from scrapy_politeness.observe.news import News
-from scrapy_politeness.observe.progress import progress
+from scrapy_politeness.observe.observers import Observers
 from scrapy_politeness.observe.reporter import publish, report_of
 from scrapy_politeness.observe.sampler import Sampler
 from scrapy_politeness.observe.terms import tell_terms
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from scrapy_politeness.core.hours import Hours
     from scrapy_politeness.core.route import Flight, Route
     from scrapy_politeness.core.scope import Scope
-    from scrapy_politeness.observe.metrics import Metrics
     from scrapy_politeness.pqueue import PolitePriorityQueue
 
 # Seconds. The wall clock, which robots.txt means, and the monotonic one drift apart: a
@@ -89,8 +88,9 @@ class PolitenessExtension:
         # Requests whose last answer was a refusal, until they are rescheduled.
         self.refused: WeakSet[Request] = WeakSet()
         self._resume_pauses()
-        self._progress = progress(self.policy, self.census, crawler.spider)
-        self._metrics = self._open_metrics(crawler.spider)
+        self._observers = Observers(
+            self.policy, self.census, self._stock.tallies.waits, crawler.spider
+        )
         crawler.signals.connect(self._spider_opened, signals.spider_opened)
         crawler.signals.connect(self._spider_closed, signals.spider_closed)
         crawler.signals.connect(self._response_received, signals.response_received)
@@ -275,23 +275,6 @@ class PolitenessExtension:
                 slot.pause(time.monotonic() + seconds)
                 self.news.still_silent(slot, seconds)
 
-    def _open_metrics(self, spider: Spider | None) -> Metrics | None:
-        policy = self.policy
-        if policy.prometheus_port is None:
-            return None
-        from scrapy_politeness.observe.metrics import Metrics
-
-        try:
-            return Metrics(
-                policy.prometheus_host,
-                policy.prometheus_port,
-                self.census,
-                self._stock.tallies.waits,
-                spider,
-            )
-        except OSError as error:
-            raise policy.bad_port(str(error)) from error
-
     def _look(self) -> bool:
         self.sweep()
         self.robots.sweep()
@@ -308,26 +291,20 @@ class PolitenessExtension:
             tallies = self._stock.tallies
             report = report_of(census, tallies, self._sampler, spider.name, reason)
             await publish(report, self.policy.report_path, spider)
-        if self._metrics is not None:
-            await self._metrics.close()
+        await self._observers.close()
         if self._records is not None:
             await self._records.wait_closed()
 
     def _stop(self) -> None:
         self.alarm.stop()
         self._watch.stop()
-        if self._progress is not None:
-            self._progress.stop()
         self.robots.wake()
         if self._records is not None:
             self._records.close()
 
     def _spider_opened(self, spider: Spider) -> None:
         tell_terms(self.policy, spider, by_queue=bool(self._queues))
-        if self._progress is not None:
-            self._progress.start()
-        if self._metrics is not None:
-            self._metrics.start()
+        self._observers.start()
 
     def _telnet_opened(self, telnet_vars: dict[str, Any]) -> None:
         telnet_vars["politeness"] = self

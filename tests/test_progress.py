@@ -7,6 +7,7 @@ import logging
 import re
 import sys
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pyte
 import pytest
@@ -223,6 +224,18 @@ def test_bytes_find_an_empty_line(monkeypatch: pytest.MonkeyPatch) -> None:
     screen.show("a", ["a: 2"])
     assert tty.rendered()[:3] == ["bytes", "a: 2", ""]
     screen.leave("a", [])
+
+
+def test_a_terminal_that_is_gone_does_not_stop_the_end_of_a_crawl(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tty = Tty(monkeypatch)
+    live = progress_module.LiveProgress(lambda age: census(), Outlook(None), None)
+    live._draw()
+    assert sys.stderr is not tty
+    monkeypatch.setattr(tty, "write", Mock(side_effect=OSError(5, "EIO")))
+    live.stop()
+    assert sys.stderr is tty
 
 
 def census(

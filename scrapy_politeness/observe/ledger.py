@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.observe.names import printable
+from scrapy_politeness.observe.tally import COUNTS
 
 if TYPE_CHECKING:
     from scrapy_politeness.core.health import Status
@@ -18,16 +19,6 @@ OTHER = "other"
 
 # Where there are more slots, one must be worth it.
 _FEWEST_SENT = 10
-
-COUNTS = (
-    "sent",
-    "served",
-    "refused",
-    "timed_out",
-    "failed",
-    "rescheduled",
-    "waited",
-)
 
 Counts = dict[str, float]
 

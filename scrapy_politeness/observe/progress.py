@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol
 
@@ -83,7 +84,8 @@ class LiveProgress:
         census = self._take_census(0.0)
         took = duration(time.monotonic() - self._started_at)
         heading = f"{self._name}: {_counts(census, None)}, after {took}"
-        SCREEN.leave(self, self._draw_board(heading, census, *SCREEN.size()))
+        with suppress(OSError, ValueError):  # the terminal is gone
+            SCREEN.leave(self, self._draw_board(heading, census, *SCREEN.size()))
 
     def _draw(self) -> None:
         census = self._take_census(_REDRAW / 2)

@@ -11,9 +11,12 @@ import logging
 import os
 import sys
 from threading import RLock
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from scrapy_politeness.observe.text import width
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _STREAMS = ("stderr", "stdout")
 
@@ -44,9 +47,11 @@ class Screen:
         with self.lock:
             if self._blocks.pop(owner, None) is None:
                 return
-            self.write("".join(f"{line}\n" for line in last_words))
-            if not self._blocks:
-                self._give_back()
+            try:
+                self.write("".join(f"{line}\n" for line in last_words))
+            finally:
+                if not self._blocks:
+                    self._give_back()
 
     def write(self, text: str) -> None:
         """``text`` is of whole lines."""
@@ -97,6 +102,7 @@ class Screen:
                 setattr(sys, name, above.stream)
         self._redirect({id(a): a.stream for a in self._above.values()})
         self._above = {}
+        self._shown = []
         self._out = None
 
     @staticmethod
@@ -128,6 +134,9 @@ class Above:
             if newline:
                 self._screen.write(lines + newline)
         return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        self.write("".join(lines))
 
     def finish(self) -> None:
         self._is_over = True

@@ -22,7 +22,7 @@ MOST_TALLIED = 512
 # A request that is handed out a little early waits a few milliseconds: no news.
 NO_WAIT = 0.05
 
-_COUNTS = (
+COUNTS = (
     "sent",
     "served",
     "refused",
@@ -80,7 +80,7 @@ class Tally:
         return (self.last_sent - self.first_sent) / (self.sent - 1)
 
     def add(self, other: Tally) -> None:
-        for name in _COUNTS:
+        for name in COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for cause, seconds in other.causes.items():
             self.blame(cause, seconds)
