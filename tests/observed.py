@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING
 
 from scrapy.utils.test import get_crawler
 
+from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.route import Flight, Route
+from scrapy_politeness.observe.census import Census, SlotView
 from scrapy_politeness.observe.news import News
+from scrapy_politeness.observe.reporter import report_of
 from scrapy_politeness.observe.tally import Tallies
 
 if TYPE_CHECKING:
-    from scrapy_politeness.core.outcome import Outcome, Permit
+    from scrapy_politeness.core.outcome import Permit
     from scrapy_politeness.core.scope import Change, Scope
+    from scrapy_politeness.observe.report import Report
     from scrapy_politeness.observe.sampler import Sampler
 
 
@@ -24,8 +28,33 @@ class Newsroom:
         self.tallies = Tallies(lambda slot: waiting)
         self.news = News(self.crawler, self.tallies, sampler)
 
+        self._sampler = sampler
+        self._scopes: dict[str, Scope] = {}
+        self._waiting = waiting
+
     def observe(self, scope: Scope) -> Observed:
+        self._scopes[scope.key] = scope
         return Observed(scope, self.news)
+
+    def report(self, now: float) -> Report:
+        """The report of a crawl that began at 0."""
+        assert self._sampler is not None
+        views = tuple(
+            SlotView(key, self._scopes[key].status(now), self._waiting, tally.copy())
+            for key, tally in self.tallies
+        )
+        total = self.tallies.total
+        census = Census(
+            at=now,
+            slots=views,
+            other=self.tallies.other,
+            others=self.tallies.others,
+            total=total,
+            done=total.served,
+            pending=0,
+            in_progress=0,
+        )
+        return report_of(census, self.tallies, self._sampler, "spider", "finished")
 
 
 class Observed:
@@ -54,3 +83,6 @@ class Observed:
         change = self.scope.settle(permit, outcome, now, chance)
         self._news.settled(self.scope, outcome, change, now)
         return change
+
+    def serve(self, permit: Permit, now: float) -> None:
+        self.settle(permit, Outcome(Verdict.SERVED), now, 0.0)

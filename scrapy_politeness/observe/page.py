@@ -168,7 +168,7 @@ def _table(report: Report) -> str:
 
 
 def _row(number: int, slot: SlotReport) -> str:
-    name = escape(slot.name)
+    name = f'<span title="{escape(slot.name)}">{escape(slot.name)}</span>'
     if slot.series is not None:
         name = f'<a href="#slot-{number}">{name}</a>'
     interval = slot.average_interval
@@ -245,7 +245,8 @@ def _caption(slot: SlotReport) -> str:
     parts = [f"{figures.served:,} pages"]
     if figures.refused or figures.timed_out:
         parts.append(f"{figures.refused + figures.timed_out:,} refused or timed out")
-    parts.append(f"waited {_duration(figures.waited)}, mostly: {_mostly(figures)}")
+    if figures.ranked_causes:
+        parts.append(f"waited {_duration(figures.waited)}, mostly: {_mostly(figures)}")
     return " · ".join(parts)
 
 

@@ -10,12 +10,11 @@ the seconds that requests waited because of each.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from scrapy_politeness.core.cause import Cause
 from scrapy_politeness.observe.names import printable
@@ -25,7 +24,8 @@ VERSION = 1
 MARK = '<script type="application/json" id="politeness-report">'
 _END = "</script>"
 
-_T = TypeVar("_T")
+# As large as a number in JSON may be for all readers.
+_LARGEST = 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ def _parse(kind: Any, data: Any, place: str) -> Any:
 def _is_figure(data: Any, kind: type) -> bool:
     if isinstance(data, bool) or not isinstance(data, int | float):
         return False
-    return math.isfinite(data) and data >= 0 and (kind is float or data == int(data))
+    return 0 <= data <= _LARGEST and (kind is float or data == int(data))
 
 
 def _checked(report: Report) -> Report:

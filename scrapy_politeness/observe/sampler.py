@@ -24,6 +24,7 @@ class Recording:
     """The timeline of one slot, and what is not over yet."""
 
     __slots__ = (
+        "_gap",
         "_interval",
         "_last_sent",
         "_silent_since",
@@ -36,9 +37,11 @@ class Recording:
         self.timeline = Timeline(start)
         self._last_sent: float | None = None
         self._interval = 0.0
+        # What the request before it stood for.
+        self._gap = 0.0
         self._silent_since: float | None = None
         self._silent_until = 0.0
-        # Since the last request, that is.
+        # After the last request, that is: it stands for as long as the one before.
         self._was_silent = False
 
     def sent(self, now: float, interval: float) -> None:
@@ -62,11 +65,15 @@ class Recording:
 
     def finish(self, now: float) -> None:
         """The crawl is over."""
+        timeline = self.timeline
         if self._last_sent is not None:
-            self._account_for_last(max(now, self._last_sent + self._interval))
+            stands_for = max(self._interval, self._gap)
+            until = min(self._last_sent + stands_for, timeline.end_of_bucket(now))
+            share = (until - self._last_sent) / stands_for
+            timeline.note_sent(self._last_sent, until, share)
             self._last_sent = None
         self.released(now)
-        self.timeline.extend(now)
+        timeline.extend(now)
 
     def _account_for_last(self, now: float) -> None:
         since = self._last_sent
@@ -74,7 +81,8 @@ class Recording:
             return
         longest = max(2 * self._interval, _GAP)
         if self._was_silent or now - since > longest:
-            now = min(now, since + self._interval)
+            now = min(now, since + max(self._interval, self._gap))
+        self._gap = now - since
         self.timeline.note_sent(since, now)
 
 

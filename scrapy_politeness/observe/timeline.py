@@ -9,6 +9,8 @@ from array import array
 MOST_BUCKETS = 240
 FIRST_WIDTH = 0.25
 
+_MOMENT = 1e-6
+
 
 class Timeline:
     """Five rows of buckets, from ``start`` on: how many requests were ``sent`` and
@@ -29,22 +31,29 @@ class Timeline:
     def __len__(self) -> int:
         return len(self.sent)
 
-    def note_sent(self, since: float, until: float) -> None:
+    def note_sent(self, since: float, until: float, share: float = 1.0) -> None:
         """One request stands for the time until the next one was due: this makes even
         spacing an even line, however few requests fall into a bucket."""
-        self._spread(self.sent, since, until, 1.0)
+        self._bucket(until)
+        self._spread(self.sent, since, until, share)
 
     def note_silence(self, since: float, until: float) -> None:
         if until > since:
+            self._bucket(until)
             self._spread(self.silent, since, until, until - since)
 
     def note_refusal(self, now: float) -> None:
-        self.refused[self._bucket(now)] += 1
+        bucket = self._bucket(now)
+        self.refused[bucket] += 1
 
     def note_rate(self, now: float, rate: float, ceiling: float | None) -> None:
         bucket = self._bucket(now)
         self.rate[bucket] = rate
         self.ceiling[bucket] = ceiling or 0.0
+
+    def end_of_bucket(self, now: float) -> float:
+        """Return the last moment that is in the same bucket."""
+        return self._start + (self._bucket(now) + 1) * self.width - _MOMENT
 
     def extend(self, now: float) -> None:
         """Nothing has happened until now."""
@@ -53,6 +62,7 @@ class Timeline:
     def _spread(
         self, row: array[float], since: float, until: float, amount: float
     ) -> None:
+        """All buckets must be there already: to make one may replace the row."""
         last = self._bucket(until)
         first = min(self._bucket(since), last)
         if first == last:
