@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from scrapy.http import Response
 
     from scrapy_politeness.engine import Engine
+    from scrapy_politeness.fleet import Fleet
     from scrapy_politeness.policy import Policy, SlotPolicy
 
 # Lets one request pass without waiting.
@@ -42,19 +44,21 @@ class Layers:
         engine: Engine,
         is_pending: Callable[[Scope], bool],
         recall: Callable[[Scope, float], None],
+        fleet: Fleet | None = None,
     ) -> None:
         self._policy = policy
         self._engine = engine
         self._is_pending = is_pending
         self._recall = recall
+        self._fleet = fleet
         self._slots = Memory[str, Scope | None](policy.max_slots, self._may_forget)
         # What the user has set while the crawl runs outlives the slot's memory.
         self._rates: dict[str, float] = {}
-        self.overall = (
-            Budget("the whole crawl", policy.global_limit)
-            if policy.global_limit
-            else None
-        )
+        self.overall: Budget | None = None
+        if policy.global_limit:
+            self.overall = self._shared_budget(
+                Budget("the whole crawl", policy.global_limit), "all"
+            )
         self._proxies = Memory[str, Budget](policy.max_slots, _is_idle)
         self._servers = Memory[str, Budget](policy.max_slots, _is_idle)
         # By host, and by slot: there it is where the last answer came from.
@@ -124,7 +128,9 @@ class Layers:
         if address not in self._servers:
             limit = self._policy.ip_limit
             assert limit is not None
-            self._servers[address] = Budget(address, limit)
+            self._servers[address] = self._shared_budget(
+                Budget(address, limit), f"address:{address}"
+            )
         return self._servers[address]
 
     def knows_way(self, request: Request) -> bool:
@@ -135,8 +141,16 @@ class Layers:
 
     def learn_way(self, request: Request, address: str) -> None:
         """This is where the host of the request is."""
-        self._addresses[host_of(request)] = address
-        self._addresses[self.key_for(request)] = address
+        for name in (host_of(request), self.key_for(request)):
+            if self._addresses.get(name) != address:
+                self._addresses[name] = address
+                self._void_leases(name)
+
+    def _void_leases(self, name: str) -> None:
+        """They were not taken from the budget of the address that it has now."""
+        slot = self._slots.get(name)
+        if slot is not None and slot.leases is not None:
+            slot.leases.void(-math.inf)
 
     def learn_address(self, request: Request, response: Response, sent: Route) -> None:
         """The answer tells at which address the host is."""
@@ -191,6 +205,8 @@ class Layers:
             burst=own.burst,
             from_finish=own.from_finish,
         )
+        if self._fleet is not None:
+            self._fleet.join(slot)
         if own.bounds.adaptive and not self.has_set_rate(key):
             self._recall(slot, own.bounds.start_rate)
         return slot
@@ -221,8 +237,15 @@ class Layers:
             return None
         if proxy not in self._proxies:
             bounds = self._policy.bounds_within(limit)
-            self._proxies[proxy] = Budget(proxy, limit, bounds)
+            self._proxies[proxy] = self._shared_budget(
+                Budget(proxy, limit, bounds), f"proxy:{proxy}"
+            )
         return self._proxies[proxy]
+
+    def _shared_budget(self, budget: Budget, name: str) -> Budget:
+        if self._fleet is not None:
+            self._fleet.join_budget(budget, name)
+        return budget
 
     def _may_forget(self, key: str, slot: Scope | None) -> bool:
         if slot is None:

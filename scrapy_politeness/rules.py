@@ -11,6 +11,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +24,7 @@ _T = TypeVar("_T")
 Rule = Callable[[Any], Any]
 
 _HOST = re.compile(r"(\*\.)?[^\s*/:?#@\[\]]+")
+_REDIS_URL = re.compile(r"(redis|rediss|unix)://\S")
 # An IPv6 address ends in digits too, but has more colons.
 _ENDS_IN_PORT = re.compile(r"(\[.*\]|[^:]*):[0-9]+")
 
@@ -64,8 +66,13 @@ def flag(value: Any) -> bool:
         raise ValueError("must be True or False") from None
 
 
-def optional_flag(value: Any) -> bool | None:
-    return None if value is None or value == "" else flag(value)
+def progress(value: Any) -> bool | None:
+    if value is None or value == "":
+        return None
+    is_wanted = flag(value)
+    if is_wanted:
+        _need("rich", "progress")
+    return is_wanted
 
 
 def http_codes(value: Any) -> frozenset[int]:
@@ -144,7 +151,9 @@ def optional_port(value: Any) -> int | None:
     if value is None or value == "":
         return None
     rule = "must be a port from 1 to 65535, or 0 for any that is free"
-    return int(_number(value, lambda n: 0 <= n <= 65535 and n.is_integer(), rule))
+    port = int(_number(value, lambda n: 0 <= n <= 65535 and n.is_integer(), rule))
+    _need("prometheus_client", "prometheus")
+    return port
 
 
 def host_name(value: Any) -> str:
@@ -198,6 +207,13 @@ def _number(value: Any, accept: Callable[[float], bool], rule: str) -> float:
     return number
 
 
+def _need(package: str, extra: str) -> None:
+    if find_spec(package) is None:
+        raise ValueError(
+            f"needs the package {package}: pip install scrapy-politeness[{extra}]"
+        )
+
+
 def _is_host(name: str) -> bool:
     return bool(_HOST.fullmatch(name)) or _is_ipv6_address(name)
 
@@ -215,3 +231,15 @@ def _items(value: Any, rule: str) -> list[Any]:
         return BaseSettings({"items": value}).getlist("items")
     except TypeError:
         raise ValueError(rule) from None
+
+
+def redis_url(value: Any) -> str | None:
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str) or not _REDIS_URL.match(value):
+        raise ValueError(
+            'must be None or a URL such as "redis://localhost:6379/0", "rediss://…" '
+            'or "unix://…"'
+        )
+    _need("redis", "redis")
+    return value

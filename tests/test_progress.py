@@ -306,10 +306,8 @@ def test_without_rich_a_terminal_gets_lines_and_a_demand_is_an_error(
         return type(made).__name__
 
     assert kind() == "LiveProgress"
-    for module in ("scrapy_politeness.policy", "scrapy_politeness.observe.progress"):
+    for module in ("scrapy_politeness.rules", "scrapy_politeness.observe.progress"):
         monkeypatch.setattr(f"{module}.find_spec", lambda name: None)
     assert kind() == "LoggedProgress"
-    with pytest.raises(
-        PolicyError, match=r"POLITENESS_PROGRESS=True: needs pip .*progress"
-    ):
+    with pytest.raises(PolicyError, match=r"PROGRESS=True: needs .* rich: pip"):
         Policy.read(Settings({"POLITENESS_PROGRESS": True}))

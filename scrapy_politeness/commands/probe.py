@@ -47,6 +47,8 @@ _OVERRIDES: dict[str, Any] = {
     "POLITENESS_PROGRESS": False,
     "POLITENESS_PROMETHEUS_PORT": None,
     "POLITENESS_REPORT": None,
+    # Where it is away, to ask for one file would take long.
+    "POLITENESS_REDIS_URL": None,
 }
 
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from scrapy.commands import ScrapyCommand
 
     from scrapy_politeness.core.governor import Bounds
+    from scrapy_politeness.core.lessons import Change
     from scrapy_politeness.core.pace import Limit
-    from scrapy_politeness.core.scope import Change
     from scrapy_politeness.simulator import Report, Server
     from scrapy_politeness.simulator.servers import CountingServer
 
