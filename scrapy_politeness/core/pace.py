@@ -65,6 +65,9 @@ class Limit:
             raise ValueError(text)
         return limit
 
+    def __str__(self) -> str:
+        return f"{self.count}/{self.period:g}s"
+
     @property
     def interval(self) -> float:
         """The even spacing that keeps every window of ``period`` within ``count``,
