@@ -99,7 +99,11 @@ class Leasing:
         leases: Leases | None,
         now: float,
     ) -> bool:
-        if leases is None or not source.is_joined or not leases.wants_more(now):
+        if leases is None or not source.is_joined or leases.is_asked:
+            return False
+        if slot is not None:
+            leases.need(budgets)
+        if not leases.wants_more(now):
             return False
         leases.is_asked = True
         self._asks[source] = Ask(slot, budgets, leases, {slot} if slot else set())

@@ -105,7 +105,7 @@ class PolitePriorityQueue:
         if is_new:
             now = time.monotonic()
             self._turns.plan(slot, now)
-            self._extension.tallies.queued(slot, now)
+            self._extension.queued(slot, now)
 
     def pop(self) -> Request | None:
         now = time.monotonic()

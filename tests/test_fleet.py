@@ -134,6 +134,38 @@ def test_a_global_limit_holds_for_the_sum(
     assert times[-1] - times[0] < 4 * 80 / 20
 
 
+@pytest.mark.parametrize("shared", ["address", "proxy"])
+def test_what_many_slots_share_holds_for_the_sum(
+    shared: str, site: Callable[..., Site], redis_server: RedisServer
+) -> None:
+    server = site(40)
+
+    def a_request(number: int) -> dict[str, Any]:
+        if shared == "proxy":
+            url = f"http://host{number % 4}.example/page/{number}"
+            return {"url": url, "meta": {"proxy": server.url}}
+        slot = {"download_slot": f"slot {number % 4}"}
+        return {"url": server.page_urls()[number], "meta": slot}
+
+    limit = "POLITENESS_IP_LIMIT" if shared == "address" else "POLITENESS_PROXY_LIMIT"
+    settings = {**fixed(50), limit: "10/s", "POLITENESS_REDIS_URL": redis_server.url}
+    with ExitStack() as stack:
+        running = [
+            stack.enter_context(
+                start_crawl(
+                    requests=[a_request(n) for n in range(40) if n % 2 == half],
+                    settings=settings,
+                )
+            )
+            for half in range(2)
+        ]
+        results = [one.wait() for one in running]
+    assert_all_pages_once(server)
+    assert all(len(result.items) == 20 for result in results)
+    # The first requests of a host are sent before its address is known.
+    assert most_in_a_second(server) <= 10
+
+
 def test_a_refusal_of_one_silences_all(
     site: Callable[..., Site], crawls: Callable[..., Crawls]
 ) -> None:

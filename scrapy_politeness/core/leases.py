@@ -54,7 +54,8 @@ class Leases:
     this process. How they are spaced is decided where they are reserved.
 
     ``members`` is how many processes share the budget, ``cuts`` how often its rate
-    had been cut when the leases were granted.
+    had been cut when the leases were granted, ``taken_from`` which other budgets they
+    were taken from, too.
     """
 
     __slots__ = (
@@ -65,10 +66,12 @@ class Leases:
         "is_asked",
         "is_blocked",
         "members",
+        "taken_from",
     )
 
     def __init__(self) -> None:
         self.members = 1
+        self.taken_from: object = ()
         self.cuts = 0
         self.is_asked = False
         # Until it is known what a refusal means for all.
@@ -113,14 +116,22 @@ class Leases:
         self._lapse(now)
         return not self._leases or self._leases[-1].at - now < _LOW_WATER
 
-    def has_permit(self, now: float) -> bool:
+    def has_permit(self, now: float, shared: object = ()) -> bool:
+        """Tell whether one request may go that needs those other budgets, too."""
         self._lapse(now)
-        return bool(self._leases) and self._leases[0].at <= now
+        is_due = bool(self._leases) and self._leases[0].at <= now
+        return is_due and self.taken_from == shared
 
-    def has_lease_for(self, claims: int, now: float) -> bool:
+    def has_lease_for(self, claims: int, now: float, shared: object = ()) -> bool:
         """Tell whether one more can be handed out while so many are on their way."""
         self._lapse(now)
-        return len(self._leases) > claims
+        return len(self._leases) > claims and self.taken_from == shared
+
+    def need(self, shared: object) -> None:
+        """They are needed for requests that need those other budgets, too."""
+        if self.taken_from != shared:
+            self.taken_from = shared
+            self.void(-math.inf)
 
     def ready_at(self, interval: float, floor: float = 0.0) -> float:
         return self._leases[0].at if self._leases else self._ask_at
