@@ -27,11 +27,13 @@ class Archive(NamedTuple):
 
 
 def open_archive(settings: Settings, name: str) -> Archive:
-    """Open an archive, and have Scrapy keep the crawl's job and its files there."""
+    """Open an archive, and have the crawl's job, files and report kept there."""
     folder = Path(settings["ARCHIVES"], name)
     # "addon": the settings of the project and of the command line come first.
     settings.set("JOBDIR", str(folder / "job"), "addon")
     settings.set("FILES_STORE", str(folder), "addon")
+    settings.set("POLITENESS_REPORT", str(folder / "report.html"), "addon")
+    folder.mkdir(parents=True, exist_ok=True)
     return Archive(folder, Ledger(Path(settings["JOBDIR"], "ledger.sqlite")))
 
 

@@ -112,7 +112,9 @@ def read_answer(response: Response, asked_for: Json | None = None) -> Answer:
         raise ApiError("nonsense", "neither complete nor to be continued")
     if rest is not None and rest == asked_for:
         # A single revision that is larger than the wiki's largest answer.
-        raise ApiError("nonsense", "it goes on where it has begun: too large an answer?")
+        raise ApiError(
+            "nonsense", "it goes on where it has begun: too large an answer?"
+        )
     return Answer(answer.get("query", {}), rest)
 
 

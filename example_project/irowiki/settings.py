@@ -13,6 +13,8 @@ POLITENESS_START_RATE = 1
 POLITENESS_MAX_RATE = 5
 # A wiki that is read-only for an hour is waited for.
 POLITENESS_MAX_RESCHEDULES = 100
+# irowiki.progress knows more, namely how much there is in the wiki.
+POLITENESS_PROGRESS = False
 # Loopback is exempt by default, and the demo wiki lives on loopback.
 POLITENESS_EXEMPT: list[str] = []
 

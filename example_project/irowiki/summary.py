@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ def summary(spider: IrowikiSpider, reason: str) -> tuple[int, str]:
         *_about_the_wiki(spider, counts),
         f"In this run: {_in_this_run(spider)}.",
         f"The archive: {spider.folder.resolve()}",
+        *_report(spider),
     ]
     return level, "\n    ".join(lines)
 
@@ -129,6 +131,11 @@ def _in_this_run(spider: IrowikiSpider) -> str:
         again = "all" if not given_up else f"all but {given_up}"
         text += f", {again} of them asked again later"
     return f"{text} (demo wiki: {spider.demo.tally()})" if spider.demo else text
+
+
+def _report(spider: IrowikiSpider) -> list[str]:
+    path = spider.settings["POLITENESS_REPORT"]
+    return [f"The report of the crawl: {Path(path).resolve()}"] if path else []
 
 
 def _was_idle(spider: IrowikiSpider) -> bool:
