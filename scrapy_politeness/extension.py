@@ -297,11 +297,12 @@ class PolitenessExtension:
         slot = self.layers.seen(queue_key)
         if self.fleet is None or slot is None or not slot.is_joined:
             return True
-        assert slot.leases is not None
-        if slot.leases.has_lease_for(slot.claims, now):
-            return True
         route = self.layers.queue_route(queue_key)
-        if route is not None and not self.fleet.is_full:
+        if slot.leases is None or route is None:
+            return True
+        if slot.leases.has_lease_for(slot.claims, now, route.shared):
+            return True
+        if not self.fleet.is_full:
             self.fleet.want(route)
         return False
 

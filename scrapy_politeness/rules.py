@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 Rule = Callable[[Any], Any]
 
 _HOST = re.compile(r"(\*\.)?[^\s*/:?#@\[\]]+")
-_REDIS_URL = re.compile(r"(redis|rediss|unix)://\S")
+_REDIS_URL = re.compile(r"(rediss?(\+cluster)?|unix)://\S")
 # An IPv6 address ends in digits too, but has more colons.
 _ENDS_IN_PORT = re.compile(r"(\[.*\]|[^:]*):[0-9]+")
 
@@ -238,8 +238,8 @@ def redis_url(value: Any) -> str | None:
         return None
     if not isinstance(value, str) or not _REDIS_URL.match(value):
         raise ValueError(
-            'must be None or a URL such as "redis://localhost:6379/0", "rediss://…" '
-            'or "unix://…"'
+            'must be None or a URL such as "redis://localhost:6379/0", "rediss://…", '
+            '"unix://…" or "redis+cluster://…"'
         )
     _need("redis", "redis")
     return value

@@ -72,6 +72,18 @@ class TestLeases:
         scope.claim(5.1)
         assert scope.claimable_at == math.inf
 
+    def test_a_single_one_is_asked_for_when_it_can_be_used(self) -> None:
+        leases = Leases()
+        leases.grant([], 10.0, interval=5.0)
+        assert not leases.wants_more(9.99)
+        assert leases.wants_more(10.0)
+
+    def test_where_there_is_time_a_lease_lapses_later(self) -> None:
+        leases = Leases()
+        leases.grant([Lease(10.0, 0.0)], 15.0, interval=5.0)
+        assert leases.has_permit(10.09)
+        assert not leases.has_permit(10.2)
+
     def test_more_are_asked_for_before_the_last_is_used(self) -> None:
         leases = Leases()
         assert leases.wants_more(0.0)
@@ -264,7 +276,7 @@ def ask(shared_redis: RedisServer) -> Callable[..., Grant]:
         arguments += [micros(3600), micros(silence), micros(finished_ago)]
         for spacing, gap, burst, members in terms:
             arguments += [micros(spacing), micros(gap), burst, members]
-        flat = [names[0][2], *(key for name in names for key in name[:2])]
+        flat = [*names[0][2:], *(key for name in names for key in name[:2])]
         [answer] = run(shared_redis.url, Call("grant", flat, arguments))
         return dict(zip(FIELDS, answer, strict=True))
 
@@ -353,24 +365,24 @@ class TestGrant:
         self, value: str, ask: Callable[..., Grant], shared_redis: RedisServer
     ) -> None:
         client = shared_redis.client()
-        budget, _, lore = Keys(alone=False).of("slot:0")
-        client.hset(budget, mapping={"t": value, "l": value})
-        client.hset(lore, mapping={"v": value, "g": value, "s": value})
+        keys = Keys(alone=False).of("slot:0")
+        client.hset(keys.times, mapping={"t": value, "l": value})
+        client.hset(keys.lore, mapping={"v": value, "g": value, "s": value})
         answer = ask(1, EVEN)
         assert answer["nexts"][0] <= 1e6 * (HORIZON + 2 * 0.05)
 
     def test_a_key_of_another_type_is_replaced(
         self, ask: Callable[..., Grant], shared_redis: RedisServer
     ) -> None:
-        budget, _, _ = Keys(alone=False).of("slot:0")
-        shared_redis.client().set(budget, "not ours")
+        keys = Keys(alone=False).of("slot:0")
+        shared_redis.client().set(keys.times, "not ours")
         assert ask(1, EVEN)["waits"] == [0]
 
     def test_a_pause_of_a_clock_that_was_set_back_is_no_longer_than_allowed(
         self, ask: Callable[..., Grant], shared_redis: RedisServer
     ) -> None:
-        budget, _, _ = Keys(alone=False).of("slot:0")
-        shared_redis.client().hset(budget, "u", str(4 * 10**15))
+        keys = Keys(alone=False).of("slot:0")
+        shared_redis.client().hset(keys.times, "u", str(4 * 10**15))
         assert ask(1, EVEN)["silence"] == 3600 * 10**6
 
 
@@ -378,11 +390,12 @@ def test_of_two_who_report_at_once_the_second_is_told_what_the_first_has_saved(
     shared_redis: RedisServer,
 ) -> None:
     shared_redis.client().flushall()
-    budget, _, lore = Keys(alone=True).of("slot:example.org")
+    keys = Keys(alone=True).of("slot:example.org")
 
     def save(revision: int, text: str) -> Call:
-        arguments: list[str | int] = [revision, 50_000, 0, text, 0, micros(3600), 600]
-        return Call("save", [lore, budget], arguments)
+        arguments: list[str | int] = [revision, 50_000, 0, text, 600]
+        arguments += ["", 600, 0, micros(3600)]
+        return Call("save", [keys.lore, keys.gist, keys.times], arguments)
 
     first, second, third = run(
         shared_redis.url, save(0, "mine"), save(0, "yours"), save(1, "yours")

@@ -140,9 +140,10 @@ class Scope:
         )
         return max(at, silent_until - HEAD_START)
 
-    def has_permit(self, now: float) -> bool:
-        """Tell whether, where budgets are shared, one more request is paid for."""
-        return self._pace.has_permit(now)
+    def has_permit(self, now: float, shared: object = ()) -> bool:
+        """Tell whether, where other processes share it, one more request is paid for
+        that needs those other budgets, too."""
+        return self._pace.has_permit(now, shared)
 
     def claim(self, now: float) -> None:
         """A request was handed out and is on its way to be sent."""
@@ -242,6 +243,10 @@ class Scope:
     def lessons(self) -> Lessons | None:
         """What is known, and shared with others while joined."""
         return self._lessons
+
+    @property
+    def start_rate(self) -> float:
+        return self._bounds.start_rate
 
     def new_lessons(self) -> Lessons:
         """To be filled with what others have learned."""

@@ -6,7 +6,8 @@
 -- when each is forgotten. All times are this server's own, in microseconds, and what
 -- is returned are waits from now on.
 --
--- KEYS: what was learned of the first budget; then hash and set of each budget.
+-- KEYS: what was learned of the first budget, in all detail and in short; then hash
+--       and set of each budget.
 -- ARGV: process, how many, horizon, known revision, longest silence, silence left,
 --       finished ago (or -1); then of each budget: spacing, least gap, burst, processes
 --       expected.
@@ -26,14 +27,14 @@ end
 local learned = redis.call('HMGET', KEYS[1], 'v', 'g', 'i')
 local revision = known(learned[1])
 
-for n = 1, (#KEYS - 1) / 2 do
+for n = 1, #KEYS / 2 - 1 do
   local at = 7 + (n - 1) * 4
   local interval = tonumber(ARGV[at + 1])
   local gap, burst = tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
   if n == 1 then
     interval = math.max(interval, math.min(known(learned[3]), longest))
   end
-  local key, crowd = KEYS[2 * n], KEYS[2 * n + 1]
+  local key, crowd = KEYS[2 * n + 1], KEYS[2 * n + 2]
   -- Whoever waits for a slow budget asks seldom.
   local memory = math.max(10000000, 3 * math.max(interval, gap))
   redis.call('ZADD', crowd, now + memory, process)
@@ -120,7 +121,11 @@ end
 
 local lessons = ''
 if revision ~= tonumber(ARGV[4]) then
-  lessons = redis.call('HGET', KEYS[1], 's') or ''
+  if revision == 0 then
+    lessons = redis.call('GET', KEYS[2]) or ''
+  else
+    lessons = redis.call('HGET', KEYS[1], 's') or ''
+  end
 end
 return {
   now, revision, known(learned[2]), lessons, math.max(0, slot.u - now), late,
