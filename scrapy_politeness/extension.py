@@ -283,12 +283,12 @@ class PolitenessExtension:
         self._stop()
         census = self.census()
         self.news.closed(census)
+        if self._records is not None:
+            await self._records.wait_closed()
         if self._sampler is not None and self.policy.report_path is not None:
             tallies = self._stock.tallies
             report = report_of(census, tallies, self._sampler, spider.name, reason)
             await publish(report, self.policy.report_path, spider)
-        if self._records is not None:
-            await self._records.wait_closed()
 
     def _stop(self) -> None:
         self.alarm.stop()

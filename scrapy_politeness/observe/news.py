@@ -177,7 +177,7 @@ class News:
         self._log.info(
             "Proxy %(proxy)s: slowed down to %(rate).3g/s because of %(reason)s",
             {
-                "proxy": budget.key,
+                "proxy": printable(budget.key),
                 "rate": 1 / budget.interval,
                 "reason": outcome.reason,
             },
