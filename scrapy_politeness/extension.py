@@ -12,6 +12,7 @@ from weakref import WeakSet
 from scrapy import signals
 from scrapy.exceptions import NotConfigured
 from scrapy.extensions.telnet import update_telnet_vars
+from scrapy.utils.asyncio import is_asyncio_available
 
 from scrapy_politeness import rules
 from scrapy_politeness.alarm import Alarm, Watch
@@ -39,8 +40,10 @@ if TYPE_CHECKING:
 
     from scrapy_politeness.core.health import Status
     from scrapy_politeness.core.hours import Hours
+    from scrapy_politeness.core.lessons import Change
     from scrapy_politeness.core.route import Flight, Route
     from scrapy_politeness.core.scope import Scope
+    from scrapy_politeness.fleet import Fleet
     from scrapy_politeness.pqueue import PolitePriorityQueue
 
 # Seconds. The wall clock, which robots.txt means, and the monotonic one drift apart: a
@@ -65,11 +68,16 @@ class PolitenessExtension:
         self.engine = Engine(crawler)
         self.alarm = Alarm(self.engine.wake)
         self._records = _open_records(self.policy, crawler.spider)
-        self.layers = Layers(self.policy, self.engine, self._is_pending, self._recall)
+        self._queues: list[PolitePriorityQueue] = []
+        self.fleet = self._open_fleet(crawler.spider)
+        self.layers = Layers(
+            self.policy, self.engine, self._is_pending, self._recall, self.fleet
+        )
         self.journeys = Journeys(self.engine.is_under_way, self._tell_queues)
         self._watch = Watch(self._look)
-        self.gate = Gate(self.journeys, self._watch.start, crawler.spider)
-        self._queues: list[PolitePriorityQueue] = []
+        self.gate = Gate(
+            self.journeys, self._watch.start, self._want_permits, crawler.spider
+        )
         self._stock = Stock(
             self.layers, self.gate, self._queues, self.engine, self.stats
         )
@@ -129,6 +137,8 @@ class PolitenessExtension:
         self._save_pause(scope)
         if self._records is not None:
             self._records.forget(scope.key)
+        if self.fleet is not None:
+            self.fleet.forget(scope)
         self.news.reconfigured(scope, None)
         if was_silent:
             self.news.resumed(scope)
@@ -195,7 +205,22 @@ class PolitenessExtension:
         slot = self.layers.seen(queue_key)
         if slot is None:
             return -math.inf
-        return math.inf if self.robots.holds(slot) else slot.claimable_at
+        if self.robots.holds(slot):
+            return math.inf
+        if self.fleet is None:
+            return slot.claimable_at
+        return max(slot.claimable_at, self._worth_asking_at(slot))
+
+    def _worth_asking_at(self, slot: Scope) -> float:
+        """Return when the budgets that a slot shares with others may have something
+        for it, if it needs that."""
+        if not slot.is_joined or not self.policy.has_shared_limits:
+            return -math.inf
+        if slot.leases is not None and len(slot.leases) > slot.claims:
+            return -math.inf
+        route = self.layers.queue_route(slot.key)
+        told = () if route is None else (b.told_at for b in route.shared)
+        return max((at for at in told if at is not None), default=-math.inf)
 
     def handed_out(self, request: Request, queue_key: str, now: float) -> None:
         """The queue has given a request to the engine."""
@@ -208,16 +233,79 @@ class PolitenessExtension:
         outcome = self._cap_wait(slot, outcome)
         now = time.monotonic()
         chance = random.random()
-        change = slot.settle(flight.permit, outcome, now, chance)
         for budget, permit in zip(flight.route.budgets, flight.shared, strict=True):
             if budget.settle(permit, outcome, now, chance):
                 self.news.proxy_slowed(budget, outcome)
+        if self.fleet is not None and slot.is_joined:
+            self.fleet.settled(slot, flight.permit, outcome, now, chance)
+        else:
+            change = slot.settle(flight.permit, outcome, now, chance)
+            self._learned(slot, outcome, change)
+        self._scope_changed(slot)
+
+    def _learned(self, slot: Scope, outcome: Outcome, change: Change) -> None:
+        """It is known what an outcome has changed."""
         if self._records is not None and not self.layers.has_set_rate(slot.key):
             self._records.changed(slot)
         if change.pause:
             self._save_pause(slot)
-        self._scope_changed(slot)
-        self.news.settled(slot, outcome, change, now)
+        self.news.settled(slot, outcome, change, time.monotonic())
+
+    def _open_fleet(self, spider: Spider | None) -> Fleet | None:
+        if self.policy.redis_url is None:
+            return None
+        if not is_asyncio_available():
+            raise self.policy.bad_redis(
+                "needs asyncio, so TWISTED_REACTOR must be left as it is, or be "
+                "twisted.internet.asyncioreactor.AsyncioSelectorReactor"
+            )
+        # Only who has asked for it needs the package redis.
+        from scrapy_politeness.fleet import Fleet
+
+        return Fleet(
+            self.policy.redis_url,
+            self.policy,
+            changed=self._scope_changed,
+            learned=self._learned,
+            silenced=lambda slot, wait: self.news.silenced(slot, wait),
+            pending=self._waiting,
+            count=lambda name, number: self.stats.inc_value(name, number),
+            spider=spider,
+        )
+
+    def _waiting(self, slot: Scope) -> int:
+        """Return how many requests wait for a slot."""
+        queued = sum(queue.count(slot.key) for queue in self._queues)
+        return queued + self.gate.waiting(slot)
+
+    def _want_permits(self, route: Route) -> None:
+        if self.fleet is not None:
+            self.fleet.want(route)
+
+    def sent(self, route: Route) -> None:
+        """A request was sent, and more may follow."""
+        if self.fleet is not None and self._waiting(route.slot):
+            self.fleet.want(route)
+
+    def may_hand_out(self, queue_key: str, now: float) -> bool:
+        """Tell whether a request of this slot, which is due, is paid for. If not, it
+        is asked for, and the queue will be told."""
+        slot = self.layers.seen(queue_key)
+        if self.fleet is None or slot is None or not slot.is_joined:
+            return True
+        route = self.layers.queue_route(queue_key)
+        if slot.leases is None or route is None:
+            return True
+        if slot.leases.has_lease_for(slot.claims, now, route.shared):
+            return True
+        if not self.fleet.is_full:
+            self.fleet.want(route)
+        return False
+
+    @property
+    def asks_enough(self) -> bool:
+        """Tell whether the queue had better wait for the answers to what was asked."""
+        return self.fleet is not None and self.fleet.is_full
 
     def _limited(self, slot: str) -> Scope:
         key = rules.checked("slot", slot, rules.one_slot)
@@ -251,7 +339,9 @@ class PolitenessExtension:
     def _recall(self, slot: Scope, start_rate: float) -> None:
         learned = self._records and self._records.recall(slot.key, start_rate)
         if learned:
-            slot.recall(learned, time.monotonic())
+            shared = self.fleet is not None and slot.is_joined
+            now = self.fleet.server_now if shared and self.fleet else time.monotonic()
+            slot.recall(learned, now)
             self.news.recalled(slot, learned)
 
     def _save_pause(self, slot: Scope) -> None:
@@ -263,7 +353,7 @@ class PolitenessExtension:
         if self._records is None:
             return
         # A clock that was set back must not turn a pause of minutes into one of days.
-        longest = max(self.policy.retry_after_max, self.policy.bounds.backoff_max)
+        longest = self.policy.longest_silence
         for key, left in self._records.pauses().items():
             slot = self.layers.slot(key)
             if slot is not None:
@@ -283,6 +373,8 @@ class PolitenessExtension:
         self._stop()
         census = self.census()
         self.news.closed(census)
+        if self.fleet is not None:
+            await self.fleet.close()
         if self._records is not None:
             await self._records.wait_closed()
         if self._sampler is not None and self.policy.report_path is not None:
@@ -299,6 +391,8 @@ class PolitenessExtension:
 
     def _spider_opened(self, spider: Spider) -> None:
         tell_terms(self.policy, spider, by_queue=bool(self._queues))
+        if self.fleet is not None:
+            self.fleet.start()
 
     def _telnet_opened(self, telnet_vars: dict[str, Any]) -> None:
         telnet_vars["politeness"] = self

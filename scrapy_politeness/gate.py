@@ -103,18 +103,21 @@ class Gate:
     """Lets requests through one by one, as all that is on their route allows.
 
     Each brings its ``patience``: for how many seconds from now it may be kept
-    waiting. ``watch`` is called when there is somebody whose patience may change.
+    waiting. ``watch`` is called when there is somebody whose patience may change,
+    ``want_permits`` where budgets that other processes share have to be asked.
     """
 
     def __init__(
         self,
         journeys: Journeys,
         watch: Callable[[], None],
+        want_permits: Callable[[Route], None],
         spider: Spider | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._journeys = journeys
         self._watch = watch
+        self._want_permits = want_permits
         self._log = logging.LoggerAdapter(logger, {"spider": spider})
         self._clock = clock
         self._slots: dict[Scope, _Lines] = {}
@@ -192,8 +195,20 @@ class Gate:
         if not lines.places:
             del self._slots[slot]
         elif slot.has_room:
-            wait = min(_wait(route, now) for route in lines.places)
-            lines.timer = call_later(wait, self.advance, slot)
+            waits = [_wait(route, now) for route in self._due_by_time(lines, now)]
+            if waits:
+                lines.timer = call_later(min(waits), self.advance, slot)
+
+    def _due_by_time(self, lines: _Lines, now: float) -> list[Route]:
+        """Return the routes that only have to wait; for the others, permits are asked
+        for, and the answer will be the time to go on."""
+        by_time = []
+        for route in lines.places:
+            if route.ready_at <= now and route.lacks_permit(now):
+                self._want_permits(route)
+            else:
+                by_time.append(route)
+        return by_time
 
     def _send_away(self, lines: _Lines, now: float, at_least: float) -> None:
         """Of those who would have to wait so long at least."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from scrapy.http import Response
 
     from scrapy_politeness.engine import Engine
+    from scrapy_politeness.fleet import Fleet
     from scrapy_politeness.policy import Policy, SlotPolicy
 
 # Lets one request pass without waiting.
@@ -42,19 +43,21 @@ class Layers:
         engine: Engine,
         is_pending: Callable[[Scope], bool],
         recall: Callable[[Scope, float], None],
+        fleet: Fleet | None = None,
     ) -> None:
         self._policy = policy
         self._engine = engine
         self._is_pending = is_pending
         self._recall = recall
+        self._fleet = fleet
         self._slots = Memory[str, Scope | None](policy.max_slots, self._may_forget)
         # What the user has set while the crawl runs outlives the slot's memory.
         self._rates: dict[str, float] = {}
-        self.overall = (
-            Budget("the whole crawl", policy.global_limit)
-            if policy.global_limit
-            else None
-        )
+        self.overall: Budget | None = None
+        if policy.global_limit:
+            self.overall = self._shared_budget(
+                Budget("the whole crawl", policy.global_limit), "all"
+            )
         self._proxies = Memory[str, Budget](policy.max_slots, _is_idle)
         self._servers = Memory[str, Budget](policy.max_slots, _is_idle)
         # By host, and by slot: there it is where the last answer came from.
@@ -87,10 +90,13 @@ class Layers:
         """Return all that this request, which is about to be sent, needs permits of."""
         if not self._policy.has_shared_limits:
             return Route(slot)
-        shared = self._shared(slot.key)
         proxy = proxy_of(request)
+        host = host_of(request)
+        if not proxy and slot.key not in self._addresses and host in self._addresses:
+            self._addresses[slot.key] = self._addresses[host]
+        shared = self._shared(slot.key)
         # Whoever goes through a proxy does not see the server's address.
-        other = self._proxy(proxy) if proxy else self.server_of(host_of(request))
+        other = self._proxy(proxy) if proxy else self.server_of(host)
         if other is None or other in shared:
             return Route(slot, shared)
         return Route(slot, shared, (other,))
@@ -124,7 +130,9 @@ class Layers:
         if address not in self._servers:
             limit = self._policy.ip_limit
             assert limit is not None
-            self._servers[address] = Budget(address, limit)
+            self._servers[address] = self._shared_budget(
+                Budget(address, limit), f"address:{address}"
+            )
         return self._servers[address]
 
     def knows_way(self, request: Request) -> bool:
@@ -191,6 +199,8 @@ class Layers:
             burst=own.burst,
             from_finish=own.from_finish,
         )
+        if self._fleet is not None:
+            self._fleet.join(slot)
         if own.bounds.adaptive and not self.has_set_rate(key):
             self._recall(slot, own.bounds.start_rate)
         return slot
@@ -221,8 +231,15 @@ class Layers:
             return None
         if proxy not in self._proxies:
             bounds = self._policy.bounds_within(limit)
-            self._proxies[proxy] = Budget(proxy, limit, bounds)
+            self._proxies[proxy] = self._shared_budget(
+                Budget(proxy, limit, bounds), f"proxy:{proxy}"
+            )
         return self._proxies[proxy]
+
+    def _shared_budget(self, budget: Budget, name: str) -> Budget:
+        if self._fleet is not None:
+            self._fleet.join_budget(budget, name)
+        return budget
 
     def _may_forget(self, key: str, slot: Scope | None) -> bool:
         if slot is None:

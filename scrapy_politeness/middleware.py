@@ -156,6 +156,7 @@ class PolitenessMiddleware:
         if flight.permit.resumed:
             extension.news.resumed(scope)
         extension.news.sent(flight, asked_at)
+        extension.sent(route)
         waited = flight.permit.sent_at - asked_at
         if waited >= NO_WAIT:
             stats = extension.stats

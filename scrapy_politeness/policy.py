@@ -8,6 +8,7 @@ limits.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
@@ -18,6 +19,7 @@ from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 
 from scrapy_politeness import rules
 from scrapy_politeness.core.governor import Bounds
+from scrapy_politeness.core.leases import GRACE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -50,6 +52,7 @@ DEFAULTS: dict[str, Any] = {
     "POLITENESS_EXEMPT": ["localhost", "127.0.0.1", "::1"],
     "POLITENESS_STATE": None,
     "POLITENESS_REPORT": None,
+    "POLITENESS_REDIS_URL": None,
 }
 
 # A rate of 0 is not a rate but the switch that turns a slot off.
@@ -70,10 +73,17 @@ _SLOT_RULES: dict[str, rules.Rule] = {
 }
 
 
+_REDIS_URL = "POLITENESS_REDIS_URL"
+# Whatever stands before the host, or in a password's place, is nobody's business.
+_CREDENTIALS = re.compile(r"(?<=//).*(?=@)|(?<=password=)[^&]*")
+
+
 class PolicyError(ValueError):
     """A setting is wrong; the message names the setting, its value and the rule."""
 
     def __init__(self, name: str, value: object, rule: str) -> None:
+        if name == _REDIS_URL and isinstance(value, str):
+            value = _CREDENTIALS.sub("***", value)
         super().__init__(f"{name}={value!r}: {rule}")
 
 
@@ -111,6 +121,7 @@ class Policy:
     jobdir: str | None
     state: str | None
     report_path: Path | None
+    redis_url: str | None
 
     @classmethod
     def read(cls, settings: BaseSettings, spider: Spider | None = None) -> Policy:
@@ -143,9 +154,30 @@ class Policy:
             jobdir=settings["JOBDIR"],
             state=_read(settings, "POLITENESS_STATE", rules.optional_path),
             report_path=_read(settings, "POLITENESS_REPORT", rules.optional_output),
+            redis_url=_read(settings, _REDIS_URL, rules.redis_url),
         )
+        if policy.redis_url:
+            policy = policy._with_slack(GRACE)
         policy._reject_idle_limits(_raw(settings, "POLITENESS_LIMITS"))
         return policy
+
+    def _with_slack(self, slack: float) -> Policy:
+        """Keep to all limits although requests may be so late after their time."""
+
+        def loosened(limit: Limit | None) -> Limit | None:
+            return limit and replace(limit, slack=slack)
+
+        limits = {
+            key: {**own, "limit": loosened(own["limit"])} if "limit" in own else own
+            for key, own in self.limits.items()
+        }
+        return replace(
+            self,
+            limits=limits,
+            global_limit=loosened(self.global_limit),
+            ip_limit=loosened(self.ip_limit),
+            proxy_limit=loosened(self.proxy_limit),
+        )
 
     def _reject_idle_limits(self, value: Any) -> None:
         for name in self.limits:
@@ -213,6 +245,14 @@ class Policy:
         return PolicyError(
             name, value, f"must lead to a state file that can be used; {reason}"
         )
+
+    def bad_redis(self, reason: str) -> PolicyError:
+        return PolicyError(_REDIS_URL, self.redis_url, reason)
+
+    @cached_property
+    def longest_silence(self) -> float:
+        """Whatever anybody says, a host is left alone for no longer at a time."""
+        return max(self.retry_after_max, self.bounds.backoff_max)
 
     @cached_property
     def has_shared_limits(self) -> bool:

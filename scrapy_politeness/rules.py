@@ -11,6 +11,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +24,7 @@ _T = TypeVar("_T")
 Rule = Callable[[Any], Any]
 
 _HOST = re.compile(r"(\*\.)?[^\s*/:?#@\[\]]+")
+_REDIS_URL = re.compile(r"(rediss?(\+cluster)?|unix)://\S")
 # An IPv6 address ends in digits too, but has more colons.
 _ENDS_IN_PORT = re.compile(r"(\[.*\]|[^:]*):[0-9]+")
 
@@ -198,3 +200,18 @@ def _items(value: Any, rule: str) -> list[Any]:
         return BaseSettings({"items": value}).getlist("items")
     except TypeError:
         raise ValueError(rule) from None
+
+
+def redis_url(value: Any) -> str | None:
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str) or not _REDIS_URL.match(value):
+        raise ValueError(
+            'must be None or a URL such as "redis://localhost:6379/0", "rediss://…", '
+            '"unix://…" or "redis+cluster://…"'
+        )
+    if find_spec("redis") is None:
+        raise ValueError(
+            "needs the package redis: pip install scrapy-politeness[redis]"
+        )
+    return value

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from scrapy_politeness.core.budget import Budget
     from scrapy_politeness.extension import PolitenessExtension
 
+# Seconds.
+_A_MOMENT = 0.01
+
 
 class Turns:
     """Slots take turns: the one that has been ready longest goes first.
@@ -54,7 +57,9 @@ class Turns:
 
     @property
     def next_time(self) -> float:
-        """When there may be a turn, at the earliest."""
+        """When there may be a turn, at the earliest, if no answer comes before."""
+        if self._extension.asks_enough:
+            return self._free.next_time
         limited = min(self._limited.next_time, self._servers.next_time)
         overall = self._layers.overall
         if overall is not None:
@@ -72,6 +77,8 @@ class Turns:
             slot = self._of_line(key, now) if first is self._servers else key
             if slot is not None and self._may_go(slot, now, first):
                 return slot
+            if self._extension.asks_enough:
+                return None
 
     def _first_agenda(self) -> Agenda:
         first, at = self._limited, self._limited.next_time
@@ -89,6 +96,11 @@ class Turns:
         ready_at = self._extension.claimable_at(slot)
         if ready_at > now:
             self._agenda_of(slot).put(slot, ready_at)
+            return False
+        if not self._extension.may_hand_out(slot, now):
+            # At least a moment later, or the search would find it for ever.
+            at = max(now + _A_MOMENT, self._extension.claimable_at(slot))
+            self._agenda_of(slot).put(slot, at)
             return False
         server = self._layers.server_of(slot)
         if server is None or found_in is not self._limited:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.redis_server import RedisServer
 from tests.site import Site
 
 if TYPE_CHECKING:
@@ -20,3 +21,9 @@ def site() -> Iterator[Callable[..., Site]]:
             return stack.enter_context(Site(*args, **options))
 
         yield open_site
+
+
+@pytest.fixture
+def redis_server() -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server

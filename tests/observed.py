@@ -14,8 +14,9 @@ from scrapy_politeness.observe.reporter import report_of
 from scrapy_politeness.observe.tally import Tallies
 
 if TYPE_CHECKING:
+    from scrapy_politeness.core.lessons import Change
     from scrapy_politeness.core.outcome import Permit
-    from scrapy_politeness.core.scope import Change, Scope
+    from scrapy_politeness.core.scope import Scope
     from scrapy_politeness.observe.report import Report
     from scrapy_politeness.observe.sampler import Sampler
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scrapy import Request, Spider
+from scrapy import Request, Spider, signals
 from scrapy.http import Response, TextResponse
 from scrapy.spidermiddlewares.httperror import HttpError
 
@@ -91,6 +92,30 @@ class MetaCopier(Spider):
         left = self.urls[self.urls.index(response.url) + 1 :]
         if left:
             yield Request(left[0], meta=response.meta, callback=self.parse)
+
+
+class Watchful(Pages):
+    """Measures for how long the event loop was held up at most."""
+
+    name = "watchful"
+
+    async def start(self) -> AsyncIterator[Request]:
+        self._watch = asyncio.ensure_future(self._look())
+        self.crawler.signals.connect(self._closed, signals.spider_closed)
+        async for request in super().start():
+            yield request
+
+    async def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        stats = self.crawler.stats
+        assert stats is not None
+        while True:
+            began_at = loop.time()
+            await asyncio.sleep(0.005)
+            stats.max_value("longest_stall", loop.time() - began_at - 0.005)
+
+    def _closed(self) -> None:
+        self._watch.cancel()
 
 
 AT_ONCE = 32

@@ -109,7 +109,9 @@ class World:
         }
         self.clock = Clock()
         self.journeys = Journeys(lambda request: True, lambda slot: None)
-        self.gate = Gate(self.journeys, lambda: None, None, self.clock.seconds)
+        self.gate = Gate(
+            self.journeys, lambda: None, lambda route: None, None, self.clock.seconds
+        )
         self.sent: list[tuple[float, Route]] = []
         self.gave_up = 0
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_politeness.core.governor import Bounds
+from scrapy_politeness.core.lessons import Change
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.core.quota import Quota
-from scrapy_politeness.core.scope import Change, Scope
+from scrapy_politeness.core.scope import Scope
 from scrapy_politeness.simulator import (
     ConnectionLimit,
     FixedWindow,

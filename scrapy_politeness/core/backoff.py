@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from scrapy_politeness.core.snapshot import whole
+
 # Processes that were refused together must not come back together. The jitter only
 # lengthens: a pause is never shorter than promised.
 _JITTER = 0.1
@@ -20,6 +22,9 @@ class Backoff:
         self._base = base
         self._max = maximum
         self._refusals = 0
+
+    def shape(self) -> dict[str, object]:
+        return {"_refusals": whole}
 
     def served(self) -> None:
         self._refusals = 0

@@ -6,6 +6,7 @@ import math
 from enum import Enum
 
 from scrapy_politeness.core.goodput import Goodput, Lately
+from scrapy_politeness.core.snapshot import number, optional, part, positive
 
 # The burst that is believed until the host shows more: common limiters let 5 to 20
 # through at once.
@@ -72,6 +73,18 @@ class Ceiling:
         # The ceiling at the start of the last probe, and what was served since then.
         self._base = math.inf
         self._probed: Goodput | None = None
+
+    def shape(self) -> dict[str, object]:
+        return {
+            "value": positive,
+            "roof": positive,
+            "burst": number,
+            "memory": optional(positive),
+            "_lately": part(self._lately),
+            "_last_average": number,
+            "_base": positive,
+            "_probed": optional(part(Goodput(0.0, 0.0))),
+        }
 
     @property
     def is_known(self) -> bool:

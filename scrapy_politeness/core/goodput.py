@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from scrapy_politeness.core.snapshot import number, series, whole
+
 # Seconds after which what was served counts a third.
 _MEMORY = 30.0
 
@@ -25,6 +27,15 @@ class Goodput:
         self.served = 0
         self._marks: list[tuple[float, int]] = []
         self._step = 1
+
+    def shape(self) -> dict[str, object]:
+        return {
+            "began_at": number,
+            "silence": number,
+            "served": whole,
+            "_marks": series(number, whole),
+            "_step": whole,
+        }
 
     def add(self, sent_at: float) -> None:
         if self.served % self._step == 0:
@@ -76,6 +87,9 @@ class Lately:
         self._began_at = math.inf
         self._at = -math.inf
         self._weight = 0.0
+
+    def shape(self) -> dict[str, object]:
+        return {"_began_at": number, "_at": number, "_weight": number}
 
     def add(self, at: float) -> None:
         if self._began_at == math.inf:

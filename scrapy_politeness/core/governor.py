@@ -56,6 +56,15 @@ from scrapy_politeness.core.backoff import Backoff
 from scrapy_politeness.core.ceiling import Ceiling, Gap
 from scrapy_politeness.core.goodput import Goodput
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
+from scrapy_politeness.core.snapshot import (
+    flag,
+    number,
+    one_of,
+    optional,
+    part,
+    positive,
+    whole,
+)
 from scrapy_politeness.core.told import Told
 
 if TYPE_CHECKING:
@@ -187,6 +196,28 @@ class Governor:
         self._refused_at = -math.inf
         self._told = Told()
 
+    def shape(self) -> dict[str, object]:
+        return {
+            "rate": lambda value: self._within_bounds(positive(value)),
+            "phase": one_of(Phase),
+            "_ceiling": part(Ceiling()),
+            "_since": number,
+            "_streak": whole,
+            "_stood": number,
+            "_hold": number,
+            "_step": positive,
+            "_climbing": flag,
+            "_cut_at": number,
+            "_backoff": part(self._backoff),
+            "_silence": number,
+            "_goodput": optional(part(Goodput(0.0, 0.0))),
+            "_cycle": optional(part(Goodput(0.0, 0.0))),
+            "_silent_since": number,
+            "_blocked": whole,
+            "_refused_at": number,
+            "_told": part(self._told),
+        }
+
     @property
     def ceiling(self) -> float | None:
         return self._ceiling.value if self._ceiling.is_known else None
@@ -219,14 +250,21 @@ class Governor:
         self._go(Phase.HOLD, ceiling * _UNDER, now)
 
     def observe(
-        self, permit: Permit, outcome: Outcome, now: float, chance: float
+        self,
+        permit: Permit,
+        outcome: Outcome,
+        now: float,
+        chance: float,
+        *,
+        stale: bool = False,
     ) -> Advice:
         """Learn from a finished request.
 
         ``chance`` is a random number from [0, 1): the caller's, since this file has
-        none.
+        none. ``stale`` says that it was sent before the last cut, where the clock
+        cannot tell.
         """
-        current = permit.sent_at >= self._cut_at
+        current = not stale and permit.sent_at >= self._cut_at
         if outcome.verdict.is_overload:
             if not current:
                 return Advice(outcome.wait or 0.0)
@@ -424,7 +462,10 @@ class Governor:
         self._streak = 0
         self._since = now
         if self._bounds.adaptive:
-            self.rate = max(self._bounds.min_rate, min(rate, self._bounds.max_rate))
+            self.rate = self._within_bounds(rate)
+
+    def _within_bounds(self, rate: float) -> float:
+        return max(self._bounds.min_rate, min(rate, self._bounds.max_rate))
 
     def _asked(self, outcome: Outcome) -> float | None:
         quota = outcome.quota

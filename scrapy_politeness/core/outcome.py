@@ -43,7 +43,8 @@ class Permit:
 
     ``paced`` says that the pace is what had held it back: only then does a success
     tell that the host would stand a higher rate. ``late`` are the seconds since it
-    might have gone, for all that this scope knows.
+    might have gone, for all that this scope knows. ``cuts`` is how often the rate had
+    been cut before it was sent, where several processes share that.
     """
 
     sent_at: float
@@ -52,3 +53,4 @@ class Permit:
     rate: float | None = None
     resumed: bool = False
     late: float = 0.0
+    cuts: int = 0

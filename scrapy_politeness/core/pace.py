@@ -23,6 +23,10 @@ PROMPT = 0.05
 # A request that is handed out needs a few turns of the event loop to get to the gate.
 HEAD_START = 0.005
 
+# Where robots.txt has to come first, it needs longer. Until it is sent, no more are
+# handed out than could be sent in this time.
+_ON_THE_WAY = 0.05
+
 _UNITS = {
     "ms": 0.001,
     **dict.fromkeys(("s", "sec", "second", "seconds"), 1.0),
@@ -35,10 +39,12 @@ _LIMIT = re.compile(r"\s*([0-9]+)\s*/\s*([0-9]+(?:\.[0-9]+)?)?\s*([a-z]+)\s*")
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """At most ``count`` requests in ``period`` seconds."""
+    """At most ``count`` requests in ``period`` seconds. ``slack`` is by how much, in
+    seconds, one may come late without the next ones being put off for it."""
 
     count: int
     period: float
+    slack: float = 0.0
 
     @classmethod
     def parse(cls, text: str) -> Limit:
@@ -72,7 +78,7 @@ class Limit:
 
     @property
     def _margin(self) -> float:
-        return min(_MARGIN, _MARGIN_SHARE * self.period)
+        return min(_MARGIN, _MARGIN_SHARE * self.period) + self.slack
 
 
 class Pace:
@@ -97,6 +103,25 @@ class Pace:
     def ready_at(self, interval: float, floor: float = 0.0) -> float:
         missing = max(0.0, 1 - self._tokens)
         return max(self._at + missing * interval, self._last + floor)
+
+    def has_permit(self, now: float, shared: object = ()) -> bool:
+        return True
+
+    def lateness(self, now: float, interval: float, floor: float = 0.0) -> float:
+        """Return for how long one more request could have gone already."""
+        return now - self.ready_at(interval, floor)
+
+    def claimable_at(
+        self, claims: int, since: float, interval: float, floor: float = 0.0
+    ) -> float:
+        """From when on one more request may be handed out, to be sent at once, while
+        so many are on their way, the first of them since then."""
+        if not claims:
+            return self.ready_at(interval, floor) - HEAD_START
+        slowest = max(interval, floor)
+        if claims * slowest >= _ON_THE_WAY:
+            return math.inf
+        return max(self.ready_at(interval, floor), since) + claims * slowest
 
     def rested_at(self, interval: float, floor: float = 0.0) -> float:
         """From when on it is as if there had never been a request."""

@@ -34,13 +34,21 @@ class Route(NamedTuple):
     def ready_at(self) -> float:
         if not self.unseen:
             return self.seen_ready_at
-        return max(self.seen_ready_at, *(budget.ready_at for budget in self.unseen))
+        return max(self.seen_ready_at, *(b.unseen_ready_at for b in self.unseen))
 
     def may_go(self, now: float) -> bool:
-        return self.slot.has_room and self.ready_at <= now
+        return (
+            self.slot.has_room and self.ready_at <= now and not self.lacks_permit(now)
+        )
+
+    def lacks_permit(self, now: float) -> bool:
+        """Tell whether budgets that other processes share have to be asked first."""
+        return not self.slot.has_permit(now, self.shared) or any(
+            not budget.has_permit(now) for budget in self.unseen
+        )
 
     def waits_unseen(self, now: float) -> bool:
-        return any(budget.ready_at > now for budget in self.unseen)
+        return any(budget.unseen_ready_at > now for budget in self.unseen)
 
     def claim(self, claimant: object, now: float) -> None:
         """A request was handed out and is on its way to be sent."""
@@ -62,7 +70,9 @@ class Route(NamedTuple):
     def take(self, now: float) -> Flight:
         """Let one request through, now."""
         permit = self.slot.take(now)
-        return Flight(self, permit, tuple(budget.take(now) for budget in self.budgets))
+        shared = [budget.take(now) for budget in self.shared]
+        shared += [budget.take_unseen(now) for budget in self.unseen]
+        return Flight(self, permit, tuple(shared))
 
 
 class Flight(NamedTuple):

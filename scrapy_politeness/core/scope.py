@@ -3,63 +3,26 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.cause import Cause
 from scrapy_politeness.core.crowd import Crowd
-from scrapy_politeness.core.governor import Bounds, Governor, Phase
+from scrapy_politeness.core.governor import Phase
 from scrapy_politeness.core.health import Health, Status, health
 from scrapy_politeness.core.learned import Learned
-from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
+from scrapy_politeness.core.leases import Terms
+from scrapy_politeness.core.lessons import Change, Lessons
+from scrapy_politeness.core.outcome import Outcome, Permit
 from scrapy_politeness.core.pace import HEAD_START, PROMPT, Pace
-from scrapy_politeness.core.strain import Strain
 
-# A request on its way to the gate needs longer where robots.txt has to come first.
-# Until it is sent, no more are handed out than could be sent in this time.
-_ON_THE_WAY = 0.05
-
-# A rate that differs by no more than this from another is the same.
-_NEWS = 0.1
+if TYPE_CHECKING:
+    from scrapy_politeness.core.governor import Bounds
+    from scrapy_politeness.core.leases import Leases
 
 # The host measures a Crawl-delay at its own door, and no two requests travel equally
 # fast: a connection to open, a busy event loop.
 _TRAVEL_TIME_DIFFERENCE = 0.01
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What an outcome did to a scope. It was ``relieved`` if the host answers too
-    slowly; ``settled_at`` is the rate at which it has just settled, if it has."""
-
-    old_rate: float
-    new_rate: float
-    pause: float
-    cut: bool
-    relieved: bool = False
-    settled_at: float | None = None
-
-
-class _Lessons:
-    """What the answers of a host teach. Many hosts are asked only once, and most
-    slots of a broad crawl wait for their first answer: so it is made with that."""
-
-    __slots__ = ("_settled_at", "crowd", "governor", "strain")
-
-    def __init__(self, bounds: Bounds, concurrency: int) -> None:
-        self.governor = Governor(bounds)
-        self.crowd = Crowd(concurrency)
-        self.strain = Strain()
-        self._settled_at = 0.0
-
-    def newly_settled_at(self) -> float | None:
-        """Return the rate that was settled at, if that is news. Each probe leads
-        away from there, and most lead back: that is none."""
-        rate = self.governor.rate
-        moved = abs(rate - self._settled_at) > _NEWS * rate
-        if not self.governor.is_settled or not moved:
-            return None
-        self._settled_at = rate
-        return rate
 
 
 class Scope:
@@ -69,23 +32,34 @@ class Scope:
     between any two, ``concurrency`` how many may be under way at once, and ``burst``
     how many may go at once after a time of rest. With ``from_finish``, requests go one
     at a time, and spacings are counted from the end of each.
+
+    A scope that has joined others in sharing one budget and one governor sends by
+    ``leases`` of that, and hands its outcomes in. Parted from them, it goes on alone
+    with its share, and never faster than they were.
     """
 
     __slots__ = (
+        "__weakref__",
         "_bounds",
+        "_burst",
         "_claimed_at",
+        "_common",
+        "_crowd",
         "_floor",
         "_from_finish",
         "_lessons",
         "_most",
         "_pace",
         "_robots_delay",
+        "_share",
         "_spacing",
         "aside",
         "claims",
+        "finished_at",
         "held_until",
         "in_flight",
         "key",
+        "leases",
         "paused_until",
     )
 
@@ -109,20 +83,29 @@ class Scope:
         self._claimed_at = -math.inf
         self.paused_until = -math.inf
         self.held_until = -math.inf
-        self._pace = Pace(burst)
+        self._burst = burst
+        self._pace: Pace | Leases = Pace(burst)
+        self.leases: Leases | None = None
+        # By how many the budget has to be divided while each goes on alone.
+        self._share = 1
         self._robots_delay = 0.0
         self._spacing = spacing
         self._floor = floor
         self._from_finish = from_finish
+        # Where spacings count from the end of a request, that of the last one.
+        self.finished_at: float | None = None
         self._bounds = bounds
         self._most = concurrency
-        self._lessons: _Lessons | None = None
+        self._lessons: Lessons | None = None
+        self._crowd: Crowd | None = None
+        # While parted: what all had learned together.
+        self._common: Lessons | None = None
 
     @property
     def concurrency(self) -> int:
         """How many may be under way at once: what the user allows, or less where the
         host was found to take less."""
-        return self._most if self._lessons is None else self._lessons.crowd.limit
+        return self._most if self._crowd is None else self._crowd.limit
 
     @property
     def has_room(self) -> bool:
@@ -139,7 +122,7 @@ class Scope:
 
     @property
     def _least_gap(self) -> float:
-        return max(self._robots_delay, self._floor)
+        return max(self._robots_delay, self._floor) * self._share
 
     @property
     def claimable_at(self) -> float:
@@ -150,12 +133,17 @@ class Scope:
         """
         if self.in_flight + self.claims + self.aside >= self.concurrency:
             return math.inf
-        if not self.claims:
-            return self.ready_at - HEAD_START
-        interval = max(self._interval, self._least_gap)
-        if self.claims * interval >= _ON_THE_WAY:
-            return math.inf
-        return max(self.ready_at, self._claimed_at) + self.claims * interval
+        silent_until = max(self.paused_until, self.held_until)
+        since = max(self._claimed_at, silent_until)
+        at = self._pace.claimable_at(
+            self.claims, since, self._interval, self._least_gap
+        )
+        return max(at, silent_until - HEAD_START)
+
+    def has_permit(self, now: float, shared: object = ()) -> bool:
+        """Tell whether, where other processes share it, one more request is paid for
+        that needs those other budgets, too."""
+        return self._pace.has_permit(now, shared)
 
     def claim(self, now: float) -> None:
         """A request was handed out and is on its way to be sent."""
@@ -169,70 +157,131 @@ class Scope:
 
     def take(self, now: float) -> Permit:
         """Let one request through, now."""
-        late = now - self.ready_at
         interval = self._interval
         gap = self._least_gap
+        silent_until = max(self.paused_until, self.held_until)
+        late = min(now - silent_until, self._pace.lateness(now, interval, gap))
         # Where something else than the rate holds, a higher rate would change nothing.
-        by_rate = 1 / self._rate > max(self._spacing, gap)
+        by_rate = self._share / self._rate > max(self._spacing * self._share, gap)
         self._pace.take(now, interval, gap)
-        resumed = max(self.paused_until, self.held_until) > -math.inf
+        resumed = silent_until > -math.inf
         self.paused_until = self.held_until = -math.inf
         self.in_flight += 1
         slowest = max(interval, gap)
         kept_up = late <= max(slowest, PROMPT)
         rate = 1 / slowest if kept_up else None
-        return Permit(now, by_rate and kept_up, self.in_flight, rate, resumed, late)
+        paced = by_rate and kept_up
+        cuts = 0 if self.leases is None else self.leases.cuts
+        return Permit(now, paced, self.in_flight, rate, resumed, late, cuts)
 
     def settle(
         self, permit: Permit, outcome: Outcome, now: float, chance: float
     ) -> Change:
         """A request that was let through is over."""
+        self._land(now)
+        return self.conclude(permit, outcome, now, chance)
+
+    def conclude(
+        self, permit: Permit, outcome: Outcome, now: float, chance: float
+    ) -> Change:
+        """Learn from a request that is over."""
+        lessons, crowd = self._learn()
+        change = lessons.observe(
+            permit, outcome, now, chance, lambda: crowd.observe(permit, outcome)
+        )
+        if change.pause:
+            self.pause(now + change.pause)
+        return change
+
+    def hand_in(self, permit: Permit, outcome: Outcome, now: float) -> bool:
+        """A request is over, and what it teaches will be learned together with others:
+        until that is done, nothing more is sent if it was refused. Return whether it
+        has shown how many at once are too many."""
+        self._land(now)
+        assert self.leases is not None
+        _, crowd = self._learn()
+        if outcome.verdict.is_overload and not self.leases.refused(permit.cuts):
+            return False
+        return crowd.observe(permit, outcome)
+
+    def _land(self, now: float) -> None:
         self.in_flight -= 1
         if self._from_finish:
             self._pace.restart(now)
-        lessons = self._learn()
-        governor = lessons.governor
-        old_rate = governor.rate
-        advice = governor.observe(permit, outcome, now, chance)
-        manages = None
-        if outcome.verdict is Verdict.SERVED:
-            manages = lessons.strain.observe(now - permit.sent_at, now)
-            if manages is not None:
-                governor.relieve(manages, now)
-        # Of a flight that was refused, one says as much as all.
-        news = advice.cut or not outcome.verdict.is_overload
-        if news and lessons.crowd.observe(permit, outcome):
-            # It was the crowd that was too much, not the rate.
-            governor.forget(now)
-        if advice.pause:
-            self.pause(now + advice.pause)
-        return Change(
-            old_rate,
-            governor.rate,
-            advice.pause,
-            advice.cut,
-            manages is not None,
-            lessons.newly_settled_at(),
+            self.finished_at = now
+
+    def join(self, leases: Leases) -> None:
+        """From now on, send by leases of a budget that is shared with others."""
+        if self._common is not None:
+            self._lessons, self._common = self._common, None
+        self._share = 1
+        self._pace = self.leases = leases
+
+    def part(self, now: float, chance: float) -> None:
+        """Go on alone, with an equal share of what all were sending. ``chance`` is a
+        random number from [0, 1): not all of them shall begin at the same time."""
+        assert self.leases is not None
+        self._share = max(1, self.leases.members)
+        rate = self._rate
+        ceiling = None
+        if self._lessons is not None:
+            ceiling = self._lessons.governor.ceiling
+            self._common = self._lessons
+        rate = min(rate, ceiling or rate)
+        low = min(self._bounds.min_rate, rate)
+        self._lessons = Lessons(
+            replace(self._bounds, start_rate=rate, max_rate=rate, min_rate=low)
         )
+        self._pace = Pace(self._burst)
+        self._pace.restart(now - chance * self._interval)
+
+    @property
+    def is_joined(self) -> bool:
+        return self._pace is self.leases
+
+    @property
+    def lessons(self) -> Lessons | None:
+        """What is known, and shared with others while joined."""
+        return self._lessons
+
+    @property
+    def start_rate(self) -> float:
+        return self._bounds.start_rate
+
+    def new_lessons(self) -> Lessons:
+        """To be filled with what others have learned."""
+        return Lessons(self._bounds)
+
+    def adopt(self, lessons: Lessons) -> None:
+        """Go on with what was learned together."""
+        self._learn()
+        self._lessons = lessons
+
+    @property
+    def terms(self) -> Terms:
+        """On what terms leases are asked for, apart from what is learned."""
+        fastest = max(self._spacing, 1 / self._bounds.max_rate)
+        return Terms(self._interval, fastest, self._least_gap, self._burst)
 
     @property
     def learned(self) -> Learned | None:
         """What is worth keeping for another run. A fixed rate looks for no limit."""
-        if self._lessons is None or not self._bounds.adaptive:
+        lessons = self._common or self._lessons
+        if lessons is None or self._crowd is None or not self._bounds.adaptive:
             return None
-        governor = self._lessons.governor
+        governor = lessons.governor
         # What the user allows was not learned: another time it may be more.
-        found = self._lessons.crowd.found
+        found = self._crowd.found
         if governor.survived is None and found is None:
             return None
         return Learned(governor.survived, governor.burst, found)
 
     def recall(self, learned: Learned, now: float) -> None:
-        lessons = self._learn()
+        lessons, crowd = self._learn()
         if learned.ceiling is not None:
             lessons.governor.recall(learned.ceiling, learned.burst, now)
         if learned.concurrency is not None:
-            lessons.crowd.limit = min(lessons.crowd.limit, learned.concurrency)
+            crowd.limit = min(crowd.limit, learned.concurrency)
 
     def pause(self, until: float) -> None:
         """The host wants silence until then; of several pauses the latest counts."""
@@ -284,12 +333,12 @@ class Scope:
     @property
     def bound_by(self) -> Cause:
         """What sets the time between two requests, apart from silence."""
-        gap = max(1 / self._rate, self._spacing)
+        gap = self._interval
         if self._least_gap >= gap:
             by_robots = self._robots_delay >= self._floor
             return Cause.ROBOTS if by_robots else Cause.SETTINGS
         own_rate = self._rate >= self._bounds.max_rate or not self._bounds.adaptive
-        if own_rate or self._spacing >= gap:
+        if own_rate or self._spacing * self._share >= gap:
             return Cause.SETTINGS
         if self._lessons is None or self._lessons.governor.phase is Phase.SEARCH:
             return Cause.START
@@ -306,7 +355,7 @@ class Scope:
         self._bounds = bounds
         self._spacing = spacing
         self._floor = floor
-        self._lessons = None
+        self._lessons = self._crowd = self._common = None
 
     def obey_robots(self, delay: float, now: float) -> bool:
         """Keep ``delay`` seconds between requests, counted from ``now``, when
@@ -323,7 +372,7 @@ class Scope:
 
     @property
     def _interval(self) -> float:
-        return max(1 / self._rate, self._spacing)
+        return max(1 / self._rate, self._spacing) * self._share
 
     @property
     def _rate(self) -> float:
@@ -331,7 +380,9 @@ class Scope:
             return self._bounds.start_rate
         return self._lessons.governor.rate
 
-    def _learn(self) -> _Lessons:
+    def _learn(self) -> tuple[Lessons, Crowd]:
         if self._lessons is None:
-            self._lessons = _Lessons(self._bounds, self._most)
-        return self._lessons
+            self._lessons = Lessons(self._bounds)
+        if self._crowd is None:
+            self._crowd = Crowd(self._most)
+        return self._lessons, self._crowd

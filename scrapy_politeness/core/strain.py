@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections import deque
 
+from scrapy_politeness.core.snapshot import number, optional, series, whole
+
 # Each answer counts this share, so that a few slow pages are no sign of anything.
 _SHARE = 0.04
 
@@ -55,6 +57,16 @@ class Strain:
         self._tries = 0
         # When the slow answers in a row came: in that time the host was never idle.
         self._finished: deque[float] = deque(maxlen=_PATIENCE)
+
+    def shape(self) -> dict[str, object]:
+        return {
+            "_latency": number,
+            "_baseline": number,
+            "_answers": whole,
+            "_slowed_at": optional(number),
+            "_tries": whole,
+            "_finished": _times,
+        }
 
     @property
     def ratio(self) -> float:
@@ -109,3 +121,7 @@ class Strain:
         few milliseconds."""
         excess = self._latency - self._baseline
         return excess > _LEAST_SECONDS and self.ratio > factor
+
+
+def _times(value: object) -> deque[float]:
+    return deque(series(number)(value), maxlen=_PATIENCE)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from scrapy_politeness.core.snapshot import positive, whole
+
 if TYPE_CHECKING:
     from scrapy_politeness.core.quota import Quota
 
@@ -28,6 +30,9 @@ class Told:
     def __init__(self) -> None:
         self._share = _UNDER
         self._silent_answers = 0
+
+    def shape(self) -> dict[str, object]:
+        return {"_share": positive, "_silent_answers": whole}
 
     def doubt(self) -> None:
         self._share *= _DOUBT

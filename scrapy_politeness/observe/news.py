@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from scrapy_politeness.core.budget import Budget
     from scrapy_politeness.core.hours import Hours
     from scrapy_politeness.core.learned import Learned
+    from scrapy_politeness.core.lessons import Change
     from scrapy_politeness.core.outcome import Outcome
     from scrapy_politeness.core.route import Flight
-    from scrapy_politeness.core.scope import Change, Scope
+    from scrapy_politeness.core.scope import Scope
     from scrapy_politeness.observe.census import Census
     from scrapy_politeness.observe.sampler import Sampler
     from scrapy_politeness.observe.tally import Tallies, Tally
@@ -89,6 +90,14 @@ class News:
             self._silenced(slot, Cause.HOST, now)
         self._rates.tell(slot, tally, outcome, change)
         self._signal_settled(slot, outcome, change)
+
+    def silenced(self, slot: Scope, seconds: float) -> None:
+        """Another process was told so."""
+        self._log.info(
+            "%(slot)s: silent for %(pause).1f s, as another process was told",
+            {"slot": printable(slot.key), "pause": seconds},
+        )
+        self._silenced(slot, Cause.HOST)
 
     def robots_delay(self, slot: Scope, delay: float) -> None:
         self._stats.inc_value("politeness/robots_delays")

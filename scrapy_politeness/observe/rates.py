@@ -16,8 +16,9 @@ from scrapy_politeness.observe.names import printable
 if TYPE_CHECKING:
     from scrapy import Spider
 
+    from scrapy_politeness.core.lessons import Change
     from scrapy_politeness.core.outcome import Outcome
-    from scrapy_politeness.core.scope import Change, Scope
+    from scrapy_politeness.core.scope import Scope
     from scrapy_politeness.observe.tally import Tally
 
 logger = logging.getLogger(__name__)

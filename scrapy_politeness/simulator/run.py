@@ -19,7 +19,7 @@ from scrapy_politeness.simulator.report import Log, Report, report_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from scrapy_politeness.core.scope import Change
+    from scrapy_politeness.core.lessons import Change
     from scrapy_politeness.simulator.servers import Reply, Server
 
 _SERVED = Outcome(Verdict.SERVED)

@@ -11,8 +11,9 @@ import math
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.governor import Bounds
+from scrapy_politeness.core.lessons import Change
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
-from scrapy_politeness.core.scope import Change, Scope
+from scrapy_politeness.core.scope import Scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable

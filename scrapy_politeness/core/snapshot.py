@@ -1,0 +1,111 @@
+"""The state of an object as plain data, and back: what several processes share.
+
+An object's ``shape`` names the attributes that are its state, each with a kind: what
+checks and returns its value, read from a place that is hostile until parsed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Kind = Callable[[Any], Any]
+
+_E = TypeVar("_E", bound=Enum)
+_T = TypeVar("_T", bound="Shaped")
+
+# Nothing that is counted here is larger, and no list longer; more is damage.
+_LARGEST = 1e15
+_LONGEST = 1000
+
+
+class Shaped(Protocol):
+    def shape(self) -> dict[str, Any]: ...
+
+
+def freeze(thing: Any) -> Any:
+    if hasattr(thing, "shape"):
+        return {name: freeze(getattr(thing, name)) for name in thing.shape()}
+    if isinstance(thing, Enum):
+        return thing.value
+    if isinstance(thing, list | tuple | deque):
+        return [freeze(item) for item in thing]
+    return thing
+
+
+def thaw(thing: _T, data: Any) -> _T:
+    """Give ``thing``, which is new, the state that was frozen. Raise ValueError for
+    anything that ``freeze`` cannot have made."""
+    if not isinstance(data, dict):
+        raise ValueError(f"not the state of a {type(thing).__name__}: {data!r:.80}")
+    for name, kind in thing.shape().items():
+        try:
+            value = kind(data[name])
+        except KeyError:
+            raise ValueError(f"{name} is missing") from None
+        setattr(thing, name, value)
+    return thing
+
+
+def number(value: Any) -> float:
+    """Infinite ones included."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+        raise ValueError(f"not a number: {value!r:.80}")
+    if _LARGEST < abs(value) < float("inf"):
+        raise ValueError(f"out of range: {value!r:.80}")
+    return float(value)
+
+
+def positive(value: Any) -> float:
+    if number(value) <= 0:
+        raise ValueError(f"not greater than 0: {value!r}")
+    return float(value)
+
+
+def whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"not a whole number: {value!r:.80}")
+    if not 0 <= value <= _LARGEST:
+        raise ValueError(f"out of range: {value!r:.80}")
+    return value
+
+
+def flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"neither true nor false: {value!r:.80}")
+    return value
+
+
+def optional(kind: Kind) -> Kind:
+    return lambda value: None if value is None else kind(value)
+
+
+def one_of(names: type[_E]) -> Callable[[Any], _E]:
+    return lambda value: names(value)
+
+
+def part(new: Shaped) -> Kind:
+    return lambda value: thaw(new, value)
+
+
+def series(*kinds: Kind) -> Callable[[Any], list[Any]]:
+    """A list of numbers or, with several kinds, of tuples."""
+
+    def items(value: Any) -> list[Any]:
+        if not isinstance(value, list) or len(value) > _LONGEST:
+            raise ValueError(f"not a short list: {value!r:.80}")
+        return [kinds[0](v) for v in value] if len(kinds) == 1 else _rows(value)
+
+    def _rows(value: list[Any]) -> list[tuple[Any, ...]]:
+        for row in value:
+            if not isinstance(row, list) or len(row) != len(kinds):
+                raise ValueError(f"not a list of {len(kinds)}: {row!r:.80}")
+        return [
+            tuple(kind(v) for kind, v in zip(kinds, row, strict=True)) for row in value
+        ]
+
+    return items

@@ -1,0 +1,266 @@
+"""All processes that share budgets through one Redis server, as seen from this one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from scrapy_politeness.core.leases import Leases
+from scrapy_politeness.leasing import Leasing
+from scrapy_politeness.lore import Lore, Report
+from scrapy_politeness.stores.redis import Away, Keys, Link
+from scrapy_politeness.stores.server_clock import ServerClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scrapy import Spider
+
+    from scrapy_politeness.core.budget import Budget
+    from scrapy_politeness.core.lessons import Change
+    from scrapy_politeness.core.outcome import Outcome, Permit
+    from scrapy_politeness.core.route import Route
+    from scrapy_politeness.core.scope import Scope
+    from scrapy_politeness.policy import Policy
+
+logger = logging.getLogger(__name__)
+
+# Seconds. After a failure the server is looked for so often, each time a little
+# differently: not all processes shall come at once.
+_LOOK_EVERY = (0.5, 1.5)
+
+# For so long after a failure, those who have not come back may still be on their own.
+_ALL_ARE_BACK_AFTER = 3.0
+
+# The last words of a crawl may take so long.
+_FAREWELL = 1.0
+
+
+class Fleet:
+    """One task exchanges everything with the server, in one round trip after the
+    other: it asks for leases and reports what came of them.
+
+    While the server is away, every slot goes on alone, with its share.
+
+    ``changed`` is called with a slot that may be ready earlier or later than before,
+    ``learned`` with each outcome when it is known what that has changed; ``pending``
+    returns how many requests wait for a slot.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        policy: Policy,
+        *,
+        changed: Callable[[Scope], None],
+        learned: Callable[[Scope, Outcome, Change], None],
+        silenced: Callable[[Scope, float], None],
+        pending: Callable[[Scope], int],
+        count: Callable[[str, int], None],
+        spider: Spider | None = None,
+    ) -> None:
+        self._link = Link(url)
+        self._where = self._link.where
+        self._changed = changed
+        self._learned = learned
+        self._count = count
+        self._log = logging.LoggerAdapter(logger, {"spider": spider})
+        self._clock = ServerClock()
+        keys = Keys(alone=not policy.has_shared_limits)
+        self._leasing = Leasing(keys, self._clock, policy, pending, silenced)
+        self._lore = Lore(keys, self._clock, policy, self._log)
+        # None until the server has answered for the first time.
+        self._is_away: bool | None = None
+        self._members = 1
+        self._slots: WeakKeyDictionary[Scope, None] = WeakKeyDictionary()
+        self._budgets: WeakKeyDictionary[Budget, None] = WeakKeyDictionary()
+        self._news = asyncio.Event()
+        self._is_closing = False
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Tell whether so much was asked that more had better wait for answers."""
+        return self._leasing.is_full
+
+    @property
+    def server_now(self) -> float:
+        return self._clock.at(time.monotonic())
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Whatever went wrong here, nobody shall wait for it."""
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        self._log.error("Sharing budgets has failed", exc_info=error)
+        if not self._is_away:
+            self._part(Away("it is not asked any more"))
+
+    def join(self, slot: Scope) -> None:
+        """From now on, others share this slot."""
+        slot.join(self._new_leases())
+        self._slots[slot] = None
+        if self._is_away:
+            slot.part(time.monotonic(), random.random())
+
+    def join_budget(self, budget: Budget, name: str) -> None:
+        self._leasing.name(budget, name)
+        budget.join(self._new_leases())
+        self._budgets[budget] = None
+        if self._is_away:
+            budget.part(time.monotonic(), random.random())
+
+    def _new_leases(self) -> Leases:
+        leases = Leases()
+        leases.members = self._members
+        return leases
+
+    def want(self, route: Route) -> None:
+        """A request waits for its permits, or another one may follow soon."""
+        if self._is_away or self._is_closing:
+            return
+        if self._leasing.want(route, time.monotonic()):
+            self._news.set()
+
+    def settled(
+        self, slot: Scope, permit: Permit, outcome: Outcome, now: float, chance: float
+    ) -> None:
+        crowded = slot.hand_in(permit, outcome, now)
+        self._lore.add(slot, Report(permit, outcome, now, chance, crowded))
+        self._news.set()
+
+    def forget(self, slot: Scope) -> None:
+        """What is known of this slot is out of date, for all of them."""
+        self._lore.forget(slot)
+        self._news.set()
+
+    async def close(self) -> None:
+        self._is_closing = True
+        if self._task is None:
+            return
+        self._news.set()
+        done, _ = await asyncio.wait({self._task}, timeout=_FAREWELL)
+        if not done:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        await self._link.close()
+
+    async def _run(self) -> None:
+        while not self._is_closing:
+            try:
+                await self._until_news()
+                await self._exchange(time.monotonic())
+            except Away as error:
+                self._part(error)
+                await self._until_back()
+        if not self._is_away:
+            with suppress(Away):
+                await self._exchange(math.inf)
+
+    async def _until_news(self) -> None:
+        while not self._leasing.has_asks and not self._is_closing:
+            timeout = self._lore.due_in(time.monotonic())
+            if timeout == 0:
+                return
+            self._news.clear()
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._news.wait(), timeout)
+
+    async def _exchange(self, now: float) -> None:
+        """``now`` decides what is due to be reported."""
+        if removals := self._lore.removals():
+            await self._link.remove(removals)
+        reports = self._lore.calls(now)
+        asks = self._leasing.calls(self._lore.revision_of)
+        calls = [call for _, call in reports] + [call for _, call in asks]
+        sent_at = time.monotonic()
+        if not calls:
+            return
+        answers = await self._link.run(calls)
+        received_at = time.monotonic()
+        self._joined()
+        self._count("politeness/redis/round_trips", 1)
+        for (slot, _), answer in zip(reports, answers, strict=False):
+            self._clock.learn(sent_at, received_at, answer[0])
+            for report, change in self._lore.answered(slot, answer):
+                if change.pause:
+                    slot.pause(report.at + change.pause)
+                self._learned(slot, report.outcome, change)
+            self._changed(slot)
+        for (ask, _), answer in zip(asks, answers[len(reports) :], strict=True):
+            self._clock.learn(sent_at, received_at, answer[0])
+            if ask.slot is not None:
+                self._lore.heard(ask.slot, answer[1], answer[3])
+            granted = self._leasing.answered(ask, answer, sent_at, received_at)
+            self._count("politeness/redis/permits", granted)
+            self._members = max(self._members, *answer[8])
+            for slot in ask.waiting:
+                self._changed(slot)
+
+    def _joined(self) -> None:
+        if self._is_away:
+            self._log.info(
+                "Redis at %(where)s is back: budgets are shared again",
+                {"where": self._where},
+            )
+            now = time.monotonic()
+            self._leasing.expect_all_until(now + _ALL_ARE_BACK_AFTER)
+            self._lore.start_anew()
+            sources: list[Scope | Budget] = [*self._slots, *self._budgets]
+            for source in sources:
+                assert source.leases is not None
+                source.leases.start_anew()
+                source.join(source.leases)
+            for slot in list(self._slots):
+                self._changed(slot)
+        self._is_away = False
+
+    def _part(self, error: Away) -> None:
+        self._log.warning(
+            "Redis at %(where)s does not answer (%(error)s): the crawl goes on with "
+            "its own share of what was shared, and looks for it again and again",
+            {"where": self._where, "error": error},
+        )
+        self._count("politeness/redis/outages", 1)
+        self._is_away = True
+        self._leasing.forget_asks()
+        now = time.monotonic()
+        for budget in list(self._budgets):
+            budget.part(now, random.random())
+        for slot in list(self._slots):
+            slot.part(now, random.random())
+        for slot, reports in self._lore.left():
+            for report in reports:
+                change = slot.conclude(
+                    report.permit, report.outcome, report.at, report.chance
+                )
+                self._learned(slot, report.outcome, change)
+        for slot in list(self._slots):
+            self._changed(slot)
+
+    async def _until_back(self) -> None:
+        while not self._is_closing:
+            self._news.clear()
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._closing(), random.uniform(*_LOOK_EVERY))
+            try:
+                await self._link.ping()
+            except Away:
+                continue
+            self._joined()
+            return
+
+    async def _closing(self) -> None:
+        while not self._is_closing:
+            await self._news.wait()
+            self._news.clear()

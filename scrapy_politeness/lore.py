@@ -1,0 +1,259 @@
+"""What several processes have learned together of each host."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from scrapy_politeness.core.learned import Learned
+from scrapy_politeness.core.snapshot import freeze, number, thaw
+from scrapy_politeness.stores.redis import Call, micros, slot_name
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Iterator
+
+    from scrapy_politeness.core.lessons import Change, Lessons
+    from scrapy_politeness.core.outcome import Outcome, Permit
+    from scrapy_politeness.core.scope import Scope
+    from scrapy_politeness.policy import Policy
+    from scrapy_politeness.stores.redis import Keys
+    from scrapy_politeness.stores.server_clock import ServerClock
+
+# Seconds. For so long every detail is worth something; after that, only the limit
+# that was found, if any.
+_DETAILS_KEPT = 600
+_GIST_KEPT = 7 * 86400
+
+# Seconds. What was served is reported so often; what was refused at once.
+_REPORT_EVERY = 0.2
+
+_TRY_AGAIN = 0.01
+
+_UNKNOWN = -1
+
+
+class Report(NamedTuple):
+    """A request is over; see ``Lessons.observe``. Times are local."""
+
+    permit: Permit
+    outcome: Outcome
+    at: float
+    chance: float
+    crowded: bool
+
+
+class _Page:
+    """What this process knows of one slot's lore: up to which revision, what it has
+    to add, and what is on its way there."""
+
+    __slots__ = ("changes", "is_new", "reports", "revision", "sent")
+
+    def __init__(self) -> None:
+        self.revision = _UNKNOWN
+        self.reports: list[Report] = []
+        self.sent: list[Report] = []
+        self.changes: list[Change] = []
+        # There is something to be saved, although nothing is to be reported.
+        self.is_new = False
+
+
+class Lore:
+    """One governor for all processes: whoever has something to report takes it as the
+    last one left it, lets it observe that, and saves it. If somebody else was faster,
+    it is done again with what that one has left."""
+
+    def __init__(
+        self,
+        keys: Keys,
+        clock: ServerClock,
+        policy: Policy,
+        log: logging.LoggerAdapter[Any],
+    ) -> None:
+        self._keys = keys
+        self._clock = clock
+        self._longest = policy.longest_silence
+        self._log = log
+        self._pages: WeakKeyDictionary[Scope, _Page] = WeakKeyDictionary()
+        self._unsaved: dict[Scope, _Page] = {}
+        self._removed: list[str] = []
+        self._due_at = math.inf
+        self._has_warned = False
+
+    def due_in(self, now: float) -> float | None:
+        """Return in how many seconds there will be something to save, if ever."""
+        return max(0.0, self._due_at - now) if self._due_at < math.inf else None
+
+    def add(self, slot: Scope, report: Report) -> None:
+        self._page(slot).reports.append(report)
+        hurry = report.outcome.verdict.is_overload
+        self._plan(slot, report.at if hurry else report.at + _REPORT_EVERY)
+
+    def forget(self, slot: Scope) -> None:
+        """What is known of this slot is out of date, for all of them."""
+        self._removed += self._keys.of(slot_name(slot.key))
+        self._unsaved.pop(slot, None)
+        self._pages[slot] = _Page()
+        self._due_at = -math.inf
+
+    def start_anew(self) -> None:
+        """The server may have forgotten something, or everything."""
+        for page in self._pages.values():
+            page.revision = _UNKNOWN
+
+    def left(self) -> Iterator[tuple[Scope, list[Report]]]:
+        """Give back what could not be saved."""
+        unsaved, self._unsaved = self._unsaved, {}
+        self._due_at = math.inf
+        for slot, page in unsaved.items():
+            reports = page.sent + page.reports
+            self._pages[slot] = _Page()
+            yield slot, reports
+
+    def removals(self) -> list[str]:
+        removed, self._removed = self._removed, []
+        return removed
+
+    def calls(self, now: float) -> list[tuple[Scope, Call]]:
+        if now < self._due_at:
+            return []
+        self._due_at = math.inf
+        return [(slot, self._call(slot, page)) for slot, page in self._unsaved.items()]
+
+    def revision_of(self, slot: Scope) -> int:
+        """Return which one will be known when all is saved that is on its way."""
+        page = self._page(slot)
+        return page.revision + bool(page.sent or page.is_new)
+
+    def answered(self, slot: Scope, answer: list[Any]) -> list[tuple[Report, Change]]:
+        """Return what has come of the reports that were saved."""
+        _, revision, is_saved, text = answer
+        page = self._page(slot)
+        page.revision = revision
+        if not is_saved and revision:
+            # Somebody else was faster. Not all shall try again at the same time.
+            page.reports = page.sent + page.reports
+            page.sent, page.changes = [], []
+            self._adopt(slot, page, text)
+            self._plan(slot, time.monotonic() + random.uniform(0, _TRY_AGAIN))
+            return []
+        done = list(zip(page.sent, page.changes, strict=True))
+        page.sent, page.changes, page.is_new = [], [], False
+        if not is_saved:  # the server has forgotten all
+            self._seed(slot, page)
+        elif not page.reports:
+            self._unsaved.pop(slot, None)
+        assert slot.leases is not None
+        refused = (report.outcome.verdict.is_overload for report in page.reports)
+        slot.leases.is_blocked = any(refused)
+        return done
+
+    def heard(self, slot: Scope, revision: int, text: bytes) -> None:
+        """This is what all know by now."""
+        page = self._page(slot)
+        if revision == page.revision:
+            return
+        page.revision = revision
+        if revision:
+            self._adopt(slot, page, text)
+            return
+        if text and slot.lessons is None:
+            self._recall(slot, text)
+        if slot.lessons is not None:
+            self._seed(slot, page)
+
+    def _seed(self, slot: Scope, page: _Page) -> None:
+        page.is_new = True
+        self._plan(slot, -math.inf)
+
+    def _plan(self, slot: Scope, at: float) -> None:
+        self._unsaved[slot] = self._page(slot)
+        self._due_at = min(self._due_at, at)
+
+    def _page(self, slot: Scope) -> _Page:
+        if slot not in self._pages:
+            self._pages[slot] = _Page()
+        return self._pages[slot]
+
+    def _call(self, slot: Scope, page: _Page) -> Call:
+        page.sent, page.reports = page.reports, []
+        lessons = slot.lessons or slot.new_lessons()
+        try:
+            page.changes = [self._observe(lessons, report) for report in page.sent]
+        except (ArithmeticError, ValueError) as error:
+            self._warn_damaged(slot, error)
+            lessons = slot.new_lessons()
+            page.changes = [self._observe(lessons, report) for report in page.sent]
+        slot.adopt(lessons)
+        learned = slot.learned
+        now = self._clock.now
+        silence = max(
+            (
+                self._clock.at(report.at) + change.pause - now
+                for report, change in zip(page.sent, page.changes, strict=True)
+                if change.pause
+            ),
+            default=0.0,
+        )
+        keys = self._keys.of(slot_name(slot.key))
+        arguments: list[str | int] = [
+            page.revision,
+            micros(1 / lessons.governor.rate),
+            lessons.cuts,
+            _text(freeze(lessons)),
+            _DETAILS_KEPT,
+            _text({"at": now, **learned.to_dict()}) if learned else "",
+            _GIST_KEPT,
+            micros(max(0.0, silence)),
+            micros(self._longest),
+        ]
+        return Call("save", [keys.lore, keys.gist, keys.times], arguments)
+
+    def _observe(self, lessons: Lessons, report: Report) -> Change:
+        permit = report.permit
+        return lessons.observe(
+            replace(permit, sent_at=self._clock.at(permit.sent_at)),
+            report.outcome,
+            self._clock.at(report.at),
+            report.chance,
+            lambda: report.crowded,
+            stale=permit.cuts < lessons.cuts,
+        )
+
+    def _adopt(self, slot: Scope, page: _Page, text: bytes) -> None:
+        try:
+            slot.adopt(thaw(slot.new_lessons(), json.loads(text)))
+        except ValueError as error:  # not JSON, not UTF-8, not lessons
+            self._warn_damaged(slot, error)
+            slot.adopt(slot.new_lessons())
+            self._seed(slot, page)
+
+    def _recall(self, slot: Scope, text: bytes) -> None:
+        try:
+            values = json.loads(text)
+            if not isinstance(values, dict):
+                raise ValueError(f"not an entry: {values!r:.80}")
+            age = self._clock.now - number(values.get("at"))
+            learned = Learned.from_dict(values).aged(age, slot.start_rate)
+        except ValueError as error:
+            self._warn_damaged(slot, error)
+        else:
+            slot.recall(learned, self._clock.now)
+
+    def _warn_damaged(self, slot: Scope, error: Exception) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            self._log.warning(
+                "What Redis knows of %(slot)s cannot be read, and is dropped; of "
+                "others, too, without further notice: %(error)s",
+                {"slot": slot.key, "error": error},
+            )
+
+
+def _text(values: object) -> str:
+    return json.dumps(values, separators=(",", ":"))

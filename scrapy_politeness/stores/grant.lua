@@ -1,0 +1,133 @@
+-- Reserves send times in one or several budgets at once.
+--
+-- Each budget has a hash: t, when the next request may go at the earliest if all are
+-- evenly spread (the theoretical arrival time of GCRA); l, the last time granted; u,
+-- until when there is silence. And a sorted set of the processes that share it, by
+-- when each is forgotten. All times are this server's own, in microseconds, and what
+-- is returned are waits from now on.
+--
+-- KEYS: what was learned of the first budget, in all detail and in short; then hash
+--       and set of each budget.
+-- ARGV: process, how many, horizon, known revision, longest silence, silence left,
+--       finished ago (or -1); then of each budget: spacing, least gap, burst, processes
+--       expected.
+local clock = redis.call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+local process, wanted, horizon = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local longest = tonumber(ARGV[5])
+local budgets = {}
+local members = {}
+
+-- What is read here may be damaged: then it counts as nothing.
+local function known(text)
+  local value = tonumber(text or '')
+  return value and math.abs(value) < 9e15 and value or 0
+end
+
+local learned = redis.call('HMGET', KEYS[1], 'v', 'g', 'i')
+local revision = known(learned[1])
+
+for n = 1, #KEYS / 2 - 1 do
+  local at = 7 + (n - 1) * 4
+  local interval = tonumber(ARGV[at + 1])
+  local gap, burst = tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
+  if n == 1 then
+    interval = math.max(interval, math.min(known(learned[3]), longest))
+  end
+  local key, crowd = KEYS[2 * n + 1], KEYS[2 * n + 2]
+  -- Whoever waits for a slow budget asks seldom.
+  local memory = math.max(10000000, 3 * math.max(interval, gap))
+  redis.call('ZADD', crowd, now + memory, process)
+  redis.call('ZREMRANGEBYSCORE', crowd, '-inf', now)
+  redis.call('PEXPIRE', crowd, math.ceil(memory / 1000))
+  members[n] = redis.call('ZCARD', crowd)
+  -- After a failure of this server, some are still on their own, with their share.
+  local expected = math.max(1, tonumber(ARGV[at + 4]) / members[n])
+  interval, gap = interval * expected, gap * expected
+  local state = redis.call('HMGET', key, 't', 'l', 'u')
+  local budget = {
+    key = key,
+    interval = interval,
+    gap = gap,
+    spare = (burst - 1) * interval,
+    burst = burst,
+    t = known(state[1]),
+    l = known(state[2]),
+    u = known(state[3]),
+  }
+  -- A clock that was set back must not stop everybody until it has caught up.
+  local ahead = now + horizon
+  budget.l = math.min(budget.l, ahead)
+  budget.t = math.min(budget.t, ahead + burst * math.max(interval, gap))
+  budget.u = math.min(budget.u, now + longest)
+  budgets[n] = budget
+end
+
+local slot = budgets[1]
+if tonumber(ARGV[6]) > 0 then
+  slot.u = math.max(slot.u, now + tonumber(ARGV[6]))
+end
+if tonumber(ARGV[7]) >= 0 then
+  slot.t = math.max(slot.t, now - tonumber(ARGV[7]) + slot.interval)
+end
+
+for _, budget in ipairs(budgets) do
+  -- What could be saved up during a silence does not count: no burst comes next.
+  if budget.u > budget.l then
+    budget.t = math.max(budget.t, budget.u + budget.spare)
+  end
+end
+
+local function ready(budget)
+  return math.max(budget.t - budget.spare, budget.l + budget.gap, budget.u)
+end
+
+local function next_time()
+  local at = 0
+  for _, budget in ipairs(budgets) do
+    at = math.max(at, ready(budget))
+  end
+  return at
+end
+
+local waits = {}
+local late = 0
+for n = 1, wanted do
+  local earliest = next_time()
+  local at = math.max(now, earliest)
+  if at > now + horizon then
+    break
+  end
+  if n == 1 then
+    late = math.min(now - math.min(now, earliest), 1000000000)
+  end
+  for _, budget in ipairs(budgets) do
+    budget.t = math.max(budget.t, at) + budget.interval
+    budget.l = at
+  end
+  waits[n] = at - now
+end
+
+local nexts = {}
+for n, budget in ipairs(budgets) do
+  nexts[n] = math.max(0, ready(budget) - now)
+  if waits[1] or n == 1 then
+    redis.call('HSET', budget.key, 't', string.format('%.0f', budget.t),
+      'l', string.format('%.0f', budget.l), 'u', string.format('%.0f', budget.u))
+    local used = math.max(budget.t, budget.u, budget.l + budget.gap) - now
+    redis.call('PEXPIRE', budget.key, math.ceil(math.max(0, used) / 1000) + 60000)
+  end
+end
+
+local lessons = ''
+if revision ~= tonumber(ARGV[4]) then
+  if revision == 0 then
+    lessons = redis.call('GET', KEYS[2]) or ''
+  else
+    lessons = redis.call('HGET', KEYS[1], 's') or ''
+  end
+end
+return {
+  now, revision, known(learned[2]), lessons, math.max(0, slot.u - now), late,
+  waits, nexts, members,
+}
