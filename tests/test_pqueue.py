@@ -95,6 +95,7 @@ def crawler() -> Iterator[Callable[..., Crawler]]:
         extension = extension_of(crawler)
         for queue in extension._queues:
             with suppress(sqlite3.ProgrammingError):  # the test has closed it
+                assert isinstance(queue, PolitePriorityQueue)
                 queue.close()
         extension._stop()
 

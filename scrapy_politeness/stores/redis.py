@@ -54,12 +54,12 @@ class Keys:
 
     def of(self, name: str) -> tuple[str, str, str]:
         """Return the keys of a budget, of its members, and of what was learned."""
-        text = _escape(name)
+        text = escaped(name)
         base = f"{{{text}}}" if self._alone else f"{_COMMON_TAG}{text}"
         return tuple(f"{_PREFIX}{base}:{what}" for what in "bml")  # type: ignore[return-value]
 
 
-def _escape(name: str) -> str:
+def escaped(name: str) -> str:
     """A host may call itself anything: no braces, nothing unprintable, not too long."""
     raw = name.encode("utf-8", "surrogatepass")
     text = _ESCAPED.sub(lambda match: b"%%%02x" % match[0][0], raw).decode()
