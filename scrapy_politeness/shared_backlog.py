@@ -89,8 +89,12 @@ class SharedBacklog:
         body = self._serializer.dumps(request.to_dict(spider=self._spider))
         self._kept.append(_Kept(slot, -request.priority, body))
         self._counts[slot] = self._counts.get(slot, 0) + 1
-        if not self.is_away:
+        if self.is_away:
+            return
+        try:
             self._send_kept()
+        except _AWAY as error:
+            self._part(error)
 
     def pop(self, slot: str) -> Request | None:
         told = None if self.is_away else self._ask(slot, self._new_per_pop)
@@ -105,10 +109,8 @@ class SharedBacklog:
 
     def look(self) -> None:
         """Ask what others have done."""
-        if self.is_away:
-            return
-        self._send_kept()
-        self._ask(None, _NEW_AT_REST)
+        if not self.is_away:
+            self._ask(None, _NEW_AT_REST)
 
     def rest(self) -> None:
         if time.monotonic() >= self.look_at:
@@ -139,17 +141,18 @@ class SharedBacklog:
         return _NEW_PER_POP if len(self._counts) < _ENOUGH_SLOTS else 0
 
     def _send_kept(self) -> None:
-        try:
-            while self._kept:
-                slot = self._kept[0].slot
-                self._counts[slot], self._size = self._queue.push(*self._kept[0])
-                self._kept.popleft()
-        except _AWAY as error:
-            self._part(error)
+        while self._kept:
+            slot = self._kept[0].slot
+            is_new = slot not in self._counts
+            self._counts[slot], self._size = self._queue.push(*self._kept[0])
+            self._kept.popleft()
+            if is_new:
+                self._found(slot)
 
     def _ask(self, slot: str | None, most_new: int) -> Tidings | None:
         doubtful = self._next_doubtful() if self._was_late else []
         try:
+            self._send_kept()
             told = self._queue.pop(slot, self._known, most_new, doubtful)
         except _AWAY as error:
             self._part(error)
