@@ -6,6 +6,9 @@ from __future__ import annotations
 import pickle
 from typing import TYPE_CHECKING
 
+from scrapy import signals
+from scrapy.exceptions import DontCloseSpider
+
 from scrapy_politeness.shared_backlog import SharedBacklog
 from scrapy_politeness.slot_queue import SlotQueue, extension_of
 from scrapy_politeness.stores.shared_queue import SharedQueue
@@ -21,7 +24,7 @@ _NAME = "scrapy_politeness.scrapy_redis.PoliteQueue"
 
 class PoliteQueue(SlotQueue):
     """Each process pops only what it may send now; the rest stays in Redis, for
-    whoever may send it first."""
+    whoever may send it first. None closes while another one is at work."""
 
     # Each is a round trip, for which the event loop waits.
     _most_passed_over = 10
@@ -46,8 +49,16 @@ class PoliteQueue(SlotQueue):
                 f"SCHEDULER_QUEUE_CLASS than {_NAME}; only the queue that a crawl was "
                 "started with can go on with it"
             )
-        self._shared = SharedBacklog(queue, spider, serializer or pickle, self._plan)
-        super().__init__(extension_of(spider.crawler, _NAME), self._shared)
+        extension = extension_of(spider.crawler, _NAME)
+        self._shared = SharedBacklog(
+            queue,
+            spider,
+            serializer or pickle,
+            in_progress=extension.engine.in_progress,
+            found=self._plan,
+        )
+        super().__init__(extension, self._shared)
+        spider.crawler.signals.connect(self._spider_idle, signals.spider_idle)
 
     def pop(self, timeout: float = 0) -> Request | None:
         """Never waits: there may be other work than that of the queue."""
@@ -63,3 +74,7 @@ class PoliteQueue(SlotQueue):
 
     def clear(self) -> None:
         self._shared.clear()
+
+    def _spider_idle(self) -> None:
+        if self._shared.others_at_work:
+            raise DontCloseSpider("Other processes may find more to do")

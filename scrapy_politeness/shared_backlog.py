@@ -54,7 +54,7 @@ class _Kept(NamedTuple):
 class SharedBacklog:
     """A slot that is known here may have been emptied by others: then ``pop`` returns
     None, and it is not known any more. ``found`` is called with a slot of which is
-    known that it has requests.
+    known that it has requests; ``in_progress`` returns what the engine works on.
 
     While the server is away, nothing is popped, and what is pushed is kept here.
     """
@@ -64,17 +64,20 @@ class SharedBacklog:
         queue: SharedQueue,
         spider: Spider,
         serializer: Serializer,
+        in_progress: Callable[[], Collection[Request]],
         found: Callable[[str], None],
     ) -> None:
         self._queue = queue
         self._spider = spider
         self._serializer = serializer
+        self._in_progress = in_progress
         self._found = found
         self._log = logging.LoggerAdapter(logger, {"spider": spider})
         # As far as is known: at least so many.
         self._counts: dict[str, int] = {}
         self._known = 0
         self._size = 0
+        self.others_at_work = 0
         self._was_late = False
         self._kept: deque[_Kept] = deque()
         self._is_away = False
@@ -153,12 +156,19 @@ class SharedBacklog:
         doubtful = self._next_doubtful() if self._was_late else []
         try:
             self._send_kept()
-            told = self._queue.pop(slot, self._known, most_new, doubtful)
+            told = self._queue.pop(
+                slot,
+                self._known,
+                most_new,
+                doubtful,
+                at_work=bool(self._in_progress()),
+            )
         except _AWAY as error:
             self._part(error)
             return None
         self._answered()
         self._size = told.size
+        self.others_at_work = told.others
         # All was deleted, and places begin anew.
         self._known = told.known if told.place >= self._known else 0
         for other in told.gone:

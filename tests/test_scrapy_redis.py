@@ -15,6 +15,7 @@ from scrapy_politeness.scrapy_redis import PoliteQueue
 from tests.crawl import start_crawl
 from tests.ready import extension_of, page, urls
 from tests.settings import JITTER, NO_ROBOTS
+from tests.site import Answer
 from tests.spiders import Pages
 
 if TYPE_CHECKING:
@@ -101,6 +102,33 @@ def test_a_held_host_does_not_hold_up_the_others(
     for result in results:
         assert "CONCURRENT_REQUESTS and hold up other hosts" not in result.log
         assert "Traceback" not in result.log
+
+
+def test_processes_wait_for_what_the_others_find(
+    site: Callable[..., Site], redis_server: RedisServer
+) -> None:
+    # One page leads to all others, and it takes its time.
+    def slowly(path: str, nth: int) -> Answer | None:
+        return Answer(body=b"".join(links), delay=2.0) if path == "/page/0" else None
+
+    links = [b'<a href="/page/%d">.</a>' % n for n in range(1, 60)]
+    server = site(60, hosts=[FREE[0]], answer=slowly)
+    with ExitStack() as stack:
+        running = [
+            stack.enter_context(
+                start_crawl(
+                    "walk",
+                    urls=server.page_urls(),
+                    settings=shared(redis_server),
+                    env=ENV,
+                )
+            )
+            for _ in range(2)
+        ]
+        results = [crawl.wait() for crawl in running]
+    assert len(fetched(server)) == 60
+    assert set(fetched(server).values()) == {1}
+    assert all(len(result.items) > 10 for result in results)
 
 
 def test_a_process_that_is_closed_takes_nothing_with_it(

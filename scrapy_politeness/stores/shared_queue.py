@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+from uuid import uuid4
 
 from scrapy_politeness.stores.redis import escaped
 
@@ -19,12 +20,15 @@ if TYPE_CHECKING:
 
 _DROPPED_AT_ONCE = 1000
 
+# Milliseconds. Who was at work is thought to be for so long, if nothing else is heard.
+_AT_WORK_MS = 5000
+
 
 class Tidings(NamedTuple):
     """What a call told: the request, if one was popped, how many are ``left`` in its
     slot, the ``size`` of the queue, up to which ``place`` it was filled, the slots
     that are ``new`` and the place up to which these are all, the slots that are
-    ``gone`` of those that were asked for."""
+    ``gone`` of those that were asked for, how many ``others`` are at work."""
 
     body: bytes | None
     left: int
@@ -33,6 +37,7 @@ class Tidings(NamedTuple):
     new: list[str]
     known: int
     gone: list[str]
+    others: int
 
 
 class SharedQueue:
@@ -42,6 +47,8 @@ class SharedQueue:
         self._server = server
         self._key = key
         self._slots = f"{{{key}}}:slots"
+        self._at_work = f"{{{key}}}:at_work"
+        self._process = uuid4().hex
         self._push = self._script("push")
         self._pop = self._script("pop")
         self._drop = self._script("drop")
@@ -58,15 +65,25 @@ class SharedQueue:
         return waiting, size
 
     def pop(
-        self, slot: str | None, known: int, most_new: int, doubtful: Sequence[str]
+        self,
+        slot: str | None,
+        known: int,
+        most_new: int,
+        doubtful: Sequence[str],
+        *,
+        at_work: bool,
     ) -> Tidings:
         """``slot`` None only asks what is new: which slots got requests after the
-        place ``known``, and which of the ``doubtful`` ones have none."""
-        keys = [self._key, self._slots]
+        place ``known``, and which of the ``doubtful`` ones have none. ``at_work``
+        says whether more requests may come of what this process does."""
+        keys = [self._key, self._slots, self._at_work]
         if slot is not None:
             keys.append(self._requests(slot))
+        about_us = (self._process, int(at_work), _AT_WORK_MS)
         names = map(_raw, (slot or "", *doubtful))
-        body, left, size, place, new, gone = self._pop(keys, [known, most_new, *names])
+        body, left, size, place, new, gone, others = self._pop(
+            keys, [*about_us, known, most_new, *names]
+        )
         return Tidings(
             body=body,
             left=left,
@@ -75,6 +92,7 @@ class SharedQueue:
             new=[_name(raw) for raw in new[::2]],
             known=int(float(new[-1])) if new else known,
             gone=[_name(raw) for raw in gone],
+            others=others,
         )
 
     def clear(self) -> None:
