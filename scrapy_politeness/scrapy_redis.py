@@ -68,8 +68,9 @@ class PoliteQueue(SlotQueue):
         return request
 
     def __len__(self) -> int:
-        """As of now: the crawl of this process may end with the last request."""
-        self._shared.look()
+        """As was last told, unless that is 0, at which this process may close."""
+        if not self._shared:
+            self._shared.look()
         return len(self._shared)
 
     def clear(self) -> None:
