@@ -1,4 +1,4 @@
-"""Timers: one that wakes the engine when a request may go, one that looks around."""
+"""Timers: to wake the engine when a request may go, to look around, to show things."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from scrapy.utils.asyncio import CallLaterResult
 
 _LOOK_EVERY = 0.5
+
+# What is done again and again for people to see takes no more of the time than this.
+_LARGEST_SHARE = 0.01
+_LONGEST_REST = 2.0
 
 
 class Alarm:
@@ -73,3 +77,28 @@ class Watch:
         self._timer = None
         if self._look():
             self.start()
+
+
+class Beat:
+    """Calls ``work`` every so many seconds, or less often where that takes long."""
+
+    def __init__(self, work: Callable[[], None], every: float) -> None:
+        self._work = work
+        self._every = every
+        self._timer: CallLaterResult | None = None
+
+    def start(self, wait: float) -> None:
+        """``wait`` so many seconds before the first time."""
+        self._timer = call_later(wait, self._due)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _due(self) -> None:
+        began = time.perf_counter()
+        self._work()
+        took = time.perf_counter() - began
+        rest = min(_LONGEST_REST, took / _LARGEST_SHARE)
+        self.start(max(self._every, rest))

@@ -15,6 +15,7 @@ from scrapy.pqueues import ScrapyPriorityQueue
 from scrapy.utils.python import global_object_name
 from scrapy.utils.request import request_from_dict
 
+from scrapy_politeness.observe.names import printable
 from scrapy_politeness.stores.sqlite import open_database, write_ahead
 
 if TYPE_CHECKING:
@@ -231,7 +232,7 @@ class DiskBacklog:
             self._log.warning(
                 "%(slot)s: a request left by an earlier run cannot be restored, and is "
                 "dropped: %(error)r",
-                {"slot": slot, "error": error},
+                {"slot": printable(slot), "error": error},
             )
             return None
         self._taken[request] = key

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from scrapy import exceptions
 from scrapy.utils.asyncio import is_asyncio_available
@@ -14,11 +14,13 @@ from twisted.internet import defer, error
 from twisted.internet.threads import deferToThread
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from scrapy import Request
     from scrapy.crawler import Crawler
     from scrapy.http import Response
+
+_T = TypeVar("_T")
 
 _SLOT = "download_slot"
 # Which slot the downloader itself wrote into a request's meta. A redirect or a copied
@@ -115,18 +117,21 @@ class Engine:
 
     async def resolve(self, host: str) -> str | None:
         """Return an address of the host; None if it has none."""
-        look_up = partial(socket.gethostbyname, host)
         try:
-            if is_asyncio_available():
-                loop = asyncio.get_running_loop()
-                return await loop.run_in_executor(None, look_up)
-            return await deferToThread(look_up)
+            return await in_thread(partial(socket.gethostbyname, host))
         except (OSError, UnicodeError):  # the download will say so, too
             return None
 
     async def download(self, request: Request) -> Response:
         """Fetch a request beside the scheduler, through all middlewares."""
         return await self._crawler.engine.download_async(request)  # type: ignore[union-attr,unused-ignore]
+
+
+async def in_thread(work: Callable[[], _T]) -> _T:
+    """Do what would block the event loop, under any reactor and with none."""
+    if is_asyncio_available():
+        return await asyncio.get_running_loop().run_in_executor(None, work)
+    return await deferToThread(work)
 
 
 def host_of(request: Request) -> str:

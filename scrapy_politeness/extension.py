@@ -6,11 +6,12 @@ import math
 import random
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from scrapy import signals
 from scrapy.exceptions import NotConfigured
+from scrapy.extensions.telnet import update_telnet_vars
 from scrapy.utils.asyncio import is_asyncio_available
 
 from scrapy_politeness import rules
@@ -22,6 +23,10 @@ from scrapy_politeness.journeys import Journeys
 from scrapy_politeness.layers import Layers
 from scrapy_politeness.observe.census import Census, Stock
 from scrapy_politeness.observe.news import News
+from scrapy_politeness.observe.observers import Observers
+from scrapy_politeness.observe.reporter import publish, report_of
+from scrapy_politeness.observe.sampler import Sampler
+from scrapy_politeness.observe.terms import tell_terms
 from scrapy_politeness.policy import Policy, is_enabled
 from scrapy_politeness.records import Records
 from scrapy_politeness.robots import Robots
@@ -50,9 +55,9 @@ _SAME_SILENCE = 60.0
 class PolitenessExtension:
     """Spiders and the other components find it through ``crawler.get_extension``.
 
-    For spiders there are ``set_rate``, ``hold``, ``release``, ``reset`` and
-    ``status``; a slot is named by its host, or as ``politeness_slot`` or
-    ``download_slot`` name it.
+    For spiders there are ``set_rate``, ``hold``, ``release``, ``reset``, ``status``
+    and ``census``; a slot is named by its host, or as ``politeness_slot`` or
+    ``download_slot`` name it. In the telnet console it is called ``politeness``.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -77,8 +82,8 @@ class PolitenessExtension:
         self._stock = Stock(
             self.layers, self.gate, self._queues, self.engine, self.stats
         )
-        self.tallies = self._stock.tallies
-        self.news = News(crawler, self.tallies)
+        self._sampler = Sampler(time.monotonic()) if self.policy.report_path else None
+        self.news = News(crawler, self._stock.tallies, self._sampler)
         self.robots = Robots(
             self.policy,
             self.engine,
@@ -91,9 +96,13 @@ class PolitenessExtension:
         # Requests whose last answer was a refusal, until they are rescheduled.
         self.refused: WeakSet[Request] = WeakSet()
         self._resume_pauses()
+        self._observers = Observers(
+            self.policy, self.census, self._stock.tallies.waits, crawler.spider
+        )
         crawler.signals.connect(self._spider_opened, signals.spider_opened)
         crawler.signals.connect(self._spider_closed, signals.spider_closed)
         crawler.signals.connect(self._response_received, signals.response_received)
+        crawler.signals.connect(self._telnet_opened, update_telnet_vars)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -191,6 +200,10 @@ class PolitenessExtension:
         """The scheduler's queues, in memory and on disk, share the slots."""
         self._queues.append(queue)
 
+    def queued(self, queue_key: str, now: float) -> None:
+        """The queue has a request of a slot that it had none of."""
+        self.news.queued(self.layers.seen(queue_key), now)
+
     def claimable_at(self, queue_key: str) -> float:
         """Return from when on its slot lets the queue hand out a request."""
         slot = self.layers.seen(queue_key)
@@ -240,7 +253,7 @@ class PolitenessExtension:
             self._records.changed(slot)
         if change.pause:
             self._save_pause(slot)
-        self.news.settled(slot, outcome, change)
+        self.news.settled(slot, outcome, change, time.monotonic())
 
     def _open_fleet(self, spider: Spider | None) -> Fleet | None:
         if self.policy.redis_url is None:
@@ -284,11 +297,12 @@ class PolitenessExtension:
         slot = self.layers.seen(queue_key)
         if self.fleet is None or slot is None or not slot.is_joined:
             return True
-        assert slot.leases is not None
-        if slot.leases.has_lease_for(slot.claims, now):
-            return True
         route = self.layers.queue_route(queue_key)
-        if route is not None and not self.fleet.is_full:
+        if slot.leases is None or route is None:
+            return True
+        if slot.leases.has_lease_for(slot.claims, now, route.shared):
+            return True
+        if not self.fleet.is_full:
             self.fleet.want(route)
         return False
 
@@ -359,8 +373,15 @@ class PolitenessExtension:
             self.gate.reconsider()
         return self.gate.is_busy or self.robots.is_busy
 
-    async def _spider_closed(self) -> None:
+    async def _spider_closed(self, spider: Spider, reason: str) -> None:
         self._stop()
+        census = self.census()
+        self.news.closed(census)
+        if self._sampler is not None and self.policy.report_path is not None:
+            tallies = self._stock.tallies
+            report = report_of(census, tallies, self._sampler, spider.name, reason)
+            await publish(report, self.policy.report_path, spider)
+        await self._observers.close()
         if self.fleet is not None:
             await self.fleet.close()
         if self._records is not None:
@@ -373,10 +394,14 @@ class PolitenessExtension:
         if self._records is not None:
             self._records.close()
 
-    def _spider_opened(self) -> None:
-        self.news.opened(self.policy, by_queue=bool(self._queues))
+    def _spider_opened(self, spider: Spider) -> None:
+        tell_terms(self.policy, spider, by_queue=bool(self._queues))
         if self.fleet is not None:
             self.fleet.start()
+        self._observers.start()
+
+    def _telnet_opened(self, telnet_vars: dict[str, Any]) -> None:
+        telnet_vars["politeness"] = self
 
     def _response_received(self, response: Response, request: Request) -> None:
         if self.policy.robots:

@@ -95,6 +95,15 @@ class Fleet:
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Whatever went wrong here, nobody shall wait for it."""
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        self._log.error("Sharing budgets has failed", exc_info=error)
+        if not self._is_away:
+            self._part(Away("it is not asked any more"))
 
     def join(self, slot: Scope) -> None:
         """From now on, others share this slot."""

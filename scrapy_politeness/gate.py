@@ -13,6 +13,7 @@ from scrapy.utils.asyncio import call_later
 from scrapy.utils.defer import maybe_deferred_to_future
 from twisted.internet.defer import CancelledError, Deferred
 
+from scrapy_politeness.observe.names import printable
 from scrapy_politeness.observe.tally import NO_WAIT
 
 if TYPE_CHECKING:
@@ -229,7 +230,7 @@ class Gate:
             self._log.debug(
                 "%(slot)s: %(request)s waits %(delay).2f s, %(depth)d in line",
                 {
-                    "slot": route.slot.key,
+                    "slot": printable(route.slot.key),
                     "request": request,
                     "delay": delay,
                     "depth": depth,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -91,10 +90,13 @@ class Layers:
         """Return all that this request, which is about to be sent, needs permits of."""
         if not self._policy.has_shared_limits:
             return Route(slot)
-        shared = self._shared(slot.key)
         proxy = proxy_of(request)
+        host = host_of(request)
+        if not proxy and slot.key not in self._addresses and host in self._addresses:
+            self._addresses[slot.key] = self._addresses[host]
+        shared = self._shared(slot.key)
         # Whoever goes through a proxy does not see the server's address.
-        other = self._proxy(proxy) if proxy else self.server_of(host_of(request))
+        other = self._proxy(proxy) if proxy else self.server_of(host)
         if other is None or other in shared:
             return Route(slot, shared)
         return Route(slot, shared, (other,))
@@ -141,16 +143,8 @@ class Layers:
 
     def learn_way(self, request: Request, address: str) -> None:
         """This is where the host of the request is."""
-        for name in (host_of(request), self.key_for(request)):
-            if self._addresses.get(name) != address:
-                self._addresses[name] = address
-                self._void_leases(name)
-
-    def _void_leases(self, name: str) -> None:
-        """They were not taken from the budget of the address that it has now."""
-        slot = self._slots.get(name)
-        if slot is not None and slot.leases is not None:
-            slot.leases.void(-math.inf)
+        self._addresses[host_of(request)] = address
+        self._addresses[self.key_for(request)] = address
 
     def learn_address(self, request: Request, response: Response, sent: Route) -> None:
         """The answer tells at which address the host is."""

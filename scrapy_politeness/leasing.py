@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
-from scrapy_politeness.core.leases import HORIZON, Lease
+from scrapy_politeness.core.leases import HORIZON, Lease, worth_asking
 from scrapy_politeness.core.scope import Scope
 from scrapy_politeness.stores.redis import Call, micros, slot_name
 
@@ -99,7 +99,11 @@ class Leasing:
         leases: Leases | None,
         now: float,
     ) -> bool:
-        if leases is None or not source.is_joined or not leases.wants_more(now):
+        if leases is None or not source.is_joined or leases.is_asked:
+            return False
+        if slot is not None:
+            leases.need(budgets)
+        if not leases.wants_more(now):
             return False
         leases.is_asked = True
         self._asks[source] = Ask(slot, budgets, leases, {slot} if slot else set())
@@ -134,8 +138,9 @@ class Leasing:
         ]
         keys: list[str] = []
         for source in ask.sources:
-            budget, members, lore = self._keys.of(self._name(source))
-            keys += [budget, members] if keys else [lore, budget, members]
+            own = self._keys.of(self._name(source))
+            keys += [] if keys else [own.lore, own.gist]
+            keys += [own.times, own.members]
             terms = source.terms
             known = slot is not None and source is slot and revision > 0
             spacing = terms.fastest if known else terms.interval
@@ -154,7 +159,7 @@ class Leasing:
         """An equal share of what there is up to the horizon, but no more than there is
         a use for."""
         terms: Terms = ask.sources[0].terms
-        fair = math.ceil(HORIZON / max(terms.interval, terms.gap) / ask.leases.members)
+        fair = math.ceil(HORIZON / terms.slowest / ask.leases.members)
         use = sum(self._pending(slot) + slot.claims for slot in ask.waiting)
         return max(1, min(fair, use) - len(ask.leases))
 
@@ -177,15 +182,15 @@ class Leasing:
         granted = [
             Lease(local(wait), late) for wait, late in zip(waits, lates, strict=False)
         ]
-        ask_at = _worth_asking(local(max(nexts)))
-        leases.grant(granted, max(ask_at, received_at + _SHORTEST_WAIT))
+        next_at = max(local(max(nexts)), received_at + _SHORTEST_WAIT)
+        leases.grant(granted, next_at, ask.sources[0].terms.slowest)
         for budget, wait, number in zip(
             ask.budgets,
             nexts[-len(ask.budgets) :],
             members[-len(ask.budgets) :],
             strict=False,
         ):
-            budget.told(_worth_asking(local(wait)))
+            budget.told(worth_asking(local(wait), budget.terms.slowest))
             if budget.leases is not None:
                 budget.leases.members = max(1, number)
         if ask.slot is not None and silence:
@@ -198,7 +203,3 @@ class Leasing:
             slot.pause(until)
         if is_news:
             self._silenced(slot, until - now)
-
-
-def _worth_asking(ready_at: float) -> float:
-    return ready_at - HORIZON / 2

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import random
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -24,12 +26,14 @@ if TYPE_CHECKING:
     from scrapy_politeness.stores.server_clock import ServerClock
 
 # Seconds. For so long every detail is worth something; after that, only the limit
-# that was found, if any: it is kept for a week.
-_FRESH = 600.0
-_KEPT = 7 * 86400
+# that was found, if any.
+_DETAILS_KEPT = 600
+_GIST_KEPT = 7 * 86400
 
 # Seconds. What was served is reported so often; what was refused at once.
 _REPORT_EVERY = 0.2
+
+_TRY_AGAIN = 0.01
 
 _UNKNOWN = -1
 
@@ -132,11 +136,11 @@ class Lore:
         page = self._page(slot)
         page.revision = revision
         if not is_saved and revision:
-            # Somebody else was faster.
+            # Somebody else was faster. Not all shall try again at the same time.
             page.reports = page.sent + page.reports
             page.sent, page.changes = [], []
             self._adopt(slot, page, text)
-            self._plan(slot, -math.inf)
+            self._plan(slot, time.monotonic() + random.uniform(0, _TRY_AGAIN))
             return []
         done = list(zip(page.sent, page.changes, strict=True))
         page.sent, page.changes, page.is_new = [], [], False
@@ -157,7 +161,10 @@ class Lore:
         page.revision = revision
         if revision:
             self._adopt(slot, page, text)
-        elif slot.lessons is not None:
+            return
+        if text and slot.lessons is None:
+            self._recall(slot, text)
+        if slot.lessons is not None:
             self._seed(slot, page)
 
     def _seed(self, slot: Scope, page: _Page) -> None:
@@ -193,25 +200,19 @@ class Lore:
             ),
             default=0.0,
         )
-        text = json.dumps(
-            {
-                "at": now,
-                "lessons": freeze(lessons),
-                "learned": learned.to_dict() if learned else None,
-            },
-            separators=(",", ":"),
-        )
-        budget, _, lore = self._keys.of(slot_name(slot.key))
+        keys = self._keys.of(slot_name(slot.key))
         arguments: list[str | int] = [
             page.revision,
             micros(1 / lessons.governor.rate),
             lessons.cuts,
-            text,
+            _text(freeze(lessons)),
+            _DETAILS_KEPT,
+            _text({"at": now, **learned.to_dict()}) if learned else "",
+            _GIST_KEPT,
             micros(max(0.0, silence)),
             micros(self._longest),
-            _KEPT if learned else int(_FRESH),
         ]
-        return Call("save", [lore, budget], arguments)
+        return Call("save", [keys.lore, keys.gist, keys.times], arguments)
 
     def _observe(self, lessons: Lessons, report: Report) -> Change:
         permit = report.permit
@@ -226,27 +227,23 @@ class Lore:
 
     def _adopt(self, slot: Scope, page: _Page, text: bytes) -> None:
         try:
-            slot.adopt(self._read(slot, page, text))
+            slot.adopt(thaw(slot.new_lessons(), json.loads(text)))
         except ValueError as error:  # not JSON, not UTF-8, not lessons
             self._warn_damaged(slot, error)
             slot.adopt(slot.new_lessons())
             self._seed(slot, page)
 
-    def _read(self, slot: Scope, page: _Page, text: bytes) -> Lessons:
-        values = json.loads(text)
-        if not isinstance(values, dict):
-            raise ValueError(f"not an entry: {values!r:.80}")
-        age = self._clock.now - number(values.get("at"))
-        lessons = slot.new_lessons()
-        if age < _FRESH:
-            return thaw(lessons, values.get("lessons"))
-        self._seed(slot, page)
-        if values.get("learned") is not None:
-            governor = lessons.governor
-            learned = Learned.from_dict(values["learned"]).aged(age, governor.rate)
-            if learned.ceiling is not None:
-                governor.recall(learned.ceiling, learned.burst, self._clock.now)
-        return lessons
+    def _recall(self, slot: Scope, text: bytes) -> None:
+        try:
+            values = json.loads(text)
+            if not isinstance(values, dict):
+                raise ValueError(f"not an entry: {values!r:.80}")
+            age = self._clock.now - number(values.get("at"))
+            learned = Learned.from_dict(values).aged(age, slot.start_rate)
+        except ValueError as error:
+            self._warn_damaged(slot, error)
+        else:
+            slot.recall(learned, self._clock.now)
 
     def _warn_damaged(self, slot: Scope, error: Exception) -> None:
         if not self._has_warned:
@@ -256,3 +253,7 @@ class Lore:
                 "others, too, without further notice: %(error)s",
                 {"slot": slot.key, "error": error},
             )
+
+
+def _text(values: object) -> str:
+    return json.dumps(values, separators=(",", ":"))

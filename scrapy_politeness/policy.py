@@ -51,6 +51,10 @@ DEFAULTS: dict[str, Any] = {
     "POLITENESS_MAX_SLOTS": 10_000,
     "POLITENESS_EXEMPT": ["localhost", "127.0.0.1", "::1"],
     "POLITENESS_STATE": None,
+    "POLITENESS_PROGRESS": None,
+    "POLITENESS_PROMETHEUS_PORT": None,
+    "POLITENESS_PROMETHEUS_HOST": "127.0.0.1",
+    "POLITENESS_REPORT": None,
     "POLITENESS_REDIS_URL": None,
 }
 
@@ -119,6 +123,13 @@ class Policy:
     download_slots: Mapping[str, Mapping[str, Any]]
     jobdir: str | None
     state: str | None
+    progress: bool | None
+    stats_interval: float
+    shows_log: bool
+    feeds_stdout: bool
+    prometheus_port: int | None
+    prometheus_host: str
+    report_path: Path | None
     redis_url: str | None
 
     @classmethod
@@ -151,6 +162,17 @@ class Policy:
             download_slots=_read(settings, "DOWNLOAD_SLOTS", _download_slots),
             jobdir=settings["JOBDIR"],
             state=_read(settings, "POLITENESS_STATE", rules.optional_path),
+            progress=_read(settings, "POLITENESS_PROGRESS", rules.progress),
+            stats_interval=settings.getfloat("LOGSTATS_INTERVAL"),
+            shows_log=settings.getbool("LOG_ENABLED"),
+            prometheus_port=_read(
+                settings, "POLITENESS_PROMETHEUS_PORT", rules.optional_port
+            ),
+            prometheus_host=_read(
+                settings, "POLITENESS_PROMETHEUS_HOST", rules.host_name
+            ),
+            feeds_stdout=any(_is_stdout(uri) for uri in settings.getdict("FEEDS")),
+            report_path=_read(settings, "POLITENESS_REPORT", rules.optional_output),
             redis_url=_read(settings, _REDIS_URL, rules.redis_url),
         )
         if policy.redis_url:
@@ -235,6 +257,14 @@ class Policy:
             return Path(self.state).expanduser().absolute()
         return Path(self.jobdir, "politeness.sqlite") if self.jobdir else None
 
+    def bad_port(self, reason: str) -> PolicyError:
+        return PolicyError(
+            "POLITENESS_PROMETHEUS_PORT",
+            self.prometheus_port,
+            "must be a free port of POLITENESS_PROMETHEUS_HOST="
+            f"{self.prometheus_host!r}; {reason}",
+        )
+
     def bad_state(self, reason: str) -> PolicyError:
         name, value = (
             ("POLITENESS_STATE", self.state) if self.state else ("JOBDIR", self.jobdir)
@@ -264,13 +294,16 @@ class Policy:
         """One for all slots that nothing special is said about."""
         return SlotPolicy(self.bounds, self.spacing, self.concurrency)
 
+    def own_limits_of(self, key: str) -> str | None:
+        """Return which entry of POLITENESS_LIMITS a slot has its limits from. The most
+        specific one wins: the host itself, else the longest domain."""
+        if not self.limits:
+            return None
+        return next((name for name in _names(key) if name in self.limits), None)
+
     def _own_limits(self, key: str) -> Mapping[str, Any]:
-        """The most specific entry wins: the host itself, else the longest domain."""
-        if self.limits:
-            for name in _names(key):
-                if name in self.limits:
-                    return self.limits[name]
-        return {}
+        name = self.own_limits_of(key)
+        return {} if name is None else self.limits[name]
 
 
 def _floor(limit: Limit | None, spacing: float, burst: int) -> float:
@@ -415,6 +448,10 @@ def _concurrency(settings: BaseSettings, spider: Spider | None) -> int:
         name = "CONCURRENT_REQUESTS_PER_IP"
     value = _attribute_or_setting(settings, spider, "max_concurrent_requests", name)
     return _check(name, value, rules.at_least_one)
+
+
+def _is_stdout(uri: Any) -> bool:
+    return str(uri) == "-" or str(uri).startswith("stdout:")
 
 
 def _attribute_or_setting(

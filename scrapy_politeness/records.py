@@ -14,6 +14,7 @@ from scrapy.utils.asyncio import call_later
 from scrapy.utils.defer import maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
+from scrapy_politeness.observe.names import printable
 from scrapy_politeness.stores.state import Entry
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ class Records:
             self._warn(
                 "What was learned of %(slot)s cannot be read, and is dropped; of "
                 "others, too, without further notice: %(error)s",
-                {"slot": slot, "error": error},
+                {"slot": printable(slot), "error": error},
             )
             self.forget(slot)
         return None

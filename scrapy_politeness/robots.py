@@ -23,7 +23,7 @@ from twisted.internet.defer import Deferred
 from scrapy_politeness.core.memory import Memory
 from scrapy_politeness.engine import go_the_same_way
 from scrapy_politeness.gate import SHORT_WAIT
-from scrapy_politeness.robots_txt import Wishes, first_nonsense
+from scrapy_politeness.robots_txt import MAX_SIZE, Wishes, first_nonsense, readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,10 +40,8 @@ logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-# RFC 9309 asks crawlers to read at least 500 KiB, and lets them stop there.
-_MAX_SIZE = 500 * 1024
 # A file that is larger than this is not a robots.txt.
-_MAX_DOWNLOAD = 20 * _MAX_SIZE
+_MAX_DOWNLOAD = 20 * MAX_SIZE
 # Scrapy's robots middleware asks for robots.txt with this priority.
 _PRIORITY = 1000
 
@@ -82,6 +80,22 @@ def robots_site(request: Request) -> str | None:
     urls = request.meta.get("redirect_urls") or [request.url]
     site, _, name = urls[0].rpartition("/")
     return site if name == "robots.txt" and site.count("/") == 2 else None
+
+
+def robots_request(site: str, *marks: str) -> Request:
+    """``marks`` are set to True in its meta."""
+    meta = {"dont_obey_robotstxt": True, "download_maxsize": _MAX_DOWNLOAD}
+    return Request(
+        f"{site}/robots.txt",
+        callback=NO_CALLBACK,
+        priority=_PRIORITY,
+        meta={**meta, **dict.fromkeys(marks, True)},
+    )
+
+
+def site_of(request: Request) -> str:
+    url = urlparse_cached(request)
+    return f"{url.scheme}://{url.netloc}"
 
 
 class Robots:
@@ -123,7 +137,7 @@ class Robots:
         return bool(self._sleepers or self._foreign)
 
     def terms_for(self, request: Request) -> Terms | None:
-        site = _site(request)
+        site = site_of(request)
         if site not in self._terms:
             return None
         return self._terms[site]
@@ -155,7 +169,7 @@ class Robots:
         Return False when that takes long and the request, which is ``scheduled``,
         should wait in the scheduler.
         """
-        site = _site(request)
+        site = site_of(request)
         if site in self._terms:
             return True
         if scheduled and self._engine.is_closing:
@@ -186,22 +200,13 @@ class Robots:
         if site is None:
             return
         if response.status < 400:
-            text = response.body[:_MAX_SIZE].decode("utf-8", errors="replace")
-            self._terms[site] = self._read(text, self._user_agent(request), site)
+            text = readable(response.body)
+            self._terms[site] = self._read(text, self.user_agent_for(request), site)
         if OWN_FETCH not in request.meta:
             self._over(site)
 
     def _begin(self, site: str, page: Request) -> None:
-        request = Request(
-            f"{site}/robots.txt",
-            callback=NO_CALLBACK,
-            priority=_PRIORITY,
-            meta={
-                "dont_obey_robotstxt": True,
-                "download_maxsize": _MAX_DOWNLOAD,
-                OWN_FETCH: True,
-            },
-        )
+        request = robots_request(site, OWN_FETCH)
         go_the_same_way(request, page)
         scope = self._scope_of(request)
         self._add(site, scope)
@@ -262,7 +267,7 @@ class Robots:
             self._sleepers.discard(sleeper)
             timer.cancel()
 
-    def _user_agent(self, request: Request) -> str:
+    def user_agent_for(self, request: Request) -> str:
         if self._policy.robots_user_agent:
             return self._policy.robots_user_agent
         return to_unicode(request.headers.get("User-Agent") or self._policy.user_agent)
@@ -291,11 +296,6 @@ class Robots:
             {"site": site, "asked": delay, "longest": longest},
         )
         return longest
-
-
-def _site(request: Request) -> str:
-    url = urlparse_cached(request)
-    return f"{url.scheme}://{url.netloc}"
 
 
 def _answer(turn: Deferred[_T], value: _T) -> None:

@@ -21,21 +21,38 @@ _LINE = re.compile(
 # Each is parsed on its own, in search of nonsense.
 _MAX_LINES = 100
 
+# RFC 9309 asks crawlers to read at least 500 KiB, and lets them stop there.
+MAX_SIZE = 500 * 1024
+
+
+def readable(body: bytes) -> str:
+    return body[:MAX_SIZE].decode("utf-8", errors="replace")
+
 
 class Wishes(NamedTuple):
-    """``delay`` is the longer of Crawl-delay and Request-rate, as seconds per
-    request, ``hours`` is the Visit-time.
+    """Crawl-delay in seconds, Request-rate as seconds per request, Visit-time.
 
     A Request-rate for some hours only holds all day: that is the polite side.
     """
 
-    delay: float | None
+    crawl_delay: float | None
+    request_rate: float | None
     hours: Hours | None
 
     @classmethod
     def read(cls, text: str, agent: str) -> Wishes:
         rules = Protego.parse(text)
-        return cls(_delay(rules, agent), _hours(rules, agent))
+        return cls(
+            _sane(rules.crawl_delay(agent)),
+            _sane(_seconds_per_request(rules, agent)),
+            _hours(rules, agent),
+        )
+
+    @property
+    def delay(self) -> float | None:
+        """The longer one."""
+        delays = (self.crawl_delay, self.request_rate)
+        return max((d for d in delays if d is not None), default=None)
 
 
 def first_nonsense(text: str) -> str | None:
@@ -43,19 +60,22 @@ def first_nonsense(text: str) -> str | None:
     for."""
     for match in islice(_LINE.finditer(text), _MAX_LINES):
         line = match.group().strip()
-        if Wishes.read(f"User-agent: *\n{line}", "*") == (None, None):
+        if Wishes.read(f"User-agent: *\n{line}", "*") == (None, None, None):
             return line
     return None
 
 
-def _delay(rules: Protego, agent: str) -> float | None:
+def _sane(delay: float | None) -> float | None:
+    # Older releases of Protego let nan, inf and negative numbers through.
+    return delay if delay is not None and 0 <= delay < math.inf else None
+
+
+def _seconds_per_request(rules: Protego, agent: str) -> float | None:
     rate = rules.request_rate(agent)
-    delays = [rules.crawl_delay(agent)]
     if rate is not None and rate.requests > 0:
         with suppress(OverflowError):  # a number of hundreds of digits
-            delays.append(rate.seconds / rate.requests)
-    # Older releases of Protego let nan, inf and negative numbers through.
-    return max((d for d in delays if d is not None and 0 <= d < math.inf), default=None)
+            return float(rate.seconds / rate.requests)
+    return None
 
 
 def _hours(rules: Protego, agent: str) -> Hours | None:

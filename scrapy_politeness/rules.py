@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, TypeVar
 
 from scrapy.settings import BaseSettings
@@ -23,7 +24,7 @@ _T = TypeVar("_T")
 Rule = Callable[[Any], Any]
 
 _HOST = re.compile(r"(\*\.)?[^\s*/:?#@\[\]]+")
-_REDIS_URL = re.compile(r"(redis|rediss|unix)://\S")
+_REDIS_URL = re.compile(r"(rediss?(\+cluster)?|unix)://\S")
 # An IPv6 address ends in digits too, but has more colons.
 _ENDS_IN_PORT = re.compile(r"(\[.*\]|[^:]*):[0-9]+")
 
@@ -63,6 +64,15 @@ def flag(value: Any) -> bool:
         return BaseSettings({"flag": value}).getbool("flag")
     except (TypeError, ValueError):
         raise ValueError("must be True or False") from None
+
+
+def progress(value: Any) -> bool | None:
+    if value is None or value == "":
+        return None
+    is_wanted = flag(value)
+    if is_wanted:
+        _need("rich", "progress")
+    return is_wanted
 
 
 def http_codes(value: Any) -> frozenset[int]:
@@ -125,6 +135,33 @@ def optional_path(value: Any) -> str | None:
     return str(value)
 
 
+def optional_output(value: Any) -> Path | None:
+    """A file that is written at the end: whether that will work must be known before
+    the crawl."""
+    name = optional_path(value)
+    if name is None:
+        return None
+    path = Path(name).expanduser().absolute()
+    if path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
+        raise ValueError("must be the path of a file in a folder that can be written")
+    return path
+
+
+def optional_port(value: Any) -> int | None:
+    if value is None or value == "":
+        return None
+    rule = "must be a port from 1 to 65535, or 0 for any that is free"
+    port = int(_number(value, lambda n: 0 <= n <= 65535 and n.is_integer(), rule))
+    _need("prometheus_client", "prometheus")
+    return port
+
+
+def host_name(value: Any) -> str:
+    if not isinstance(value, str) or not _is_host(value) or "*" in value:
+        raise ValueError("must be the name or the address of a host")
+    return value
+
+
 def spacing(value: Any) -> str:
     if value not in ("start", "finish"):
         raise ValueError('must be "start" or "finish"')
@@ -170,6 +207,13 @@ def _number(value: Any, accept: Callable[[float], bool], rule: str) -> float:
     return number
 
 
+def _need(package: str, extra: str) -> None:
+    if find_spec(package) is None:
+        raise ValueError(
+            f"needs the package {package}: pip install scrapy-politeness[{extra}]"
+        )
+
+
 def _is_host(name: str) -> bool:
     return bool(_HOST.fullmatch(name)) or _is_ipv6_address(name)
 
@@ -194,11 +238,8 @@ def redis_url(value: Any) -> str | None:
         return None
     if not isinstance(value, str) or not _REDIS_URL.match(value):
         raise ValueError(
-            'must be None or a URL such as "redis://localhost:6379/0", "rediss://…" '
-            'or "unix://…"'
+            'must be None or a URL such as "redis://localhost:6379/0", "rediss://…", '
+            '"unix://…" or "redis+cluster://…"'
         )
-    if find_spec("redis") is None:
-        raise ValueError(
-            "needs the package redis: pip install scrapy-politeness[redis]"
-        )
+    _need("redis", "redis")
     return value

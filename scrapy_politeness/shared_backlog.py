@@ -13,6 +13,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from scrapy.utils.request import request_from_dict
 
 from scrapy_politeness.backlog import DAMAGE
+from scrapy_politeness.observe.names import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -193,7 +194,7 @@ class SharedBacklog:
             self._log.warning(
                 "%(slot)s: a request in the shared queue cannot be restored, and is "
                 "dropped: %(error)r",
-                {"slot": slot, "error": error},
+                {"slot": printable(slot), "error": error},
             )
             return None
 

@@ -112,7 +112,7 @@ class SlotQueue:
         """The slot has requests, which it had not before."""
         now = time.monotonic()
         self._turns.plan(slot, now)
-        self._extension.tallies.queued(slot, now)
+        self._extension.queued(slot, now)
 
     def _queue_key(self, request: Request) -> str:
         return self._extension.layers.queue_key(request)

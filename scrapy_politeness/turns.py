@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from scrapy_politeness.core.budget import Budget
     from scrapy_politeness.extension import PolitenessExtension
 
+# Seconds.
+_A_MOMENT = 0.01
+
 
 class Turns:
     """Slots take turns: the one that has been ready longest goes first.
@@ -95,7 +98,9 @@ class Turns:
             self._agenda_of(slot).put(slot, ready_at)
             return False
         if not self._extension.may_hand_out(slot, now):
-            self._agenda_of(slot).put(slot, self._extension.claimable_at(slot))
+            # At least a moment later, or the search would find it for ever.
+            at = max(now + _A_MOMENT, self._extension.claimable_at(slot))
+            self._agenda_of(slot).put(slot, at)
             return False
         server = self._layers.server_of(slot)
         if server is None or found_in is not self._limited:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pickle
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
+import threading
 import time
 import weakref
 from dataclasses import dataclass, field
@@ -71,9 +75,15 @@ class Crawl:
 class RunningCrawl:
     """A crawl under way. As a context manager, it is killed at the end if needed."""
 
-    def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        folder: Path,
+        terminal: Terminal | None = None,
+    ) -> None:
         self.process = process
         self._folder = folder
+        self._terminal = terminal
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
 
     def __enter__(self) -> RunningCrawl:
@@ -90,7 +100,7 @@ class RunningCrawl:
         self.process.kill()
 
     def log_so_far(self) -> str:
-        return (self._folder / "log").read_text("utf-8", "replace")
+        return (self._folder / "log").read_bytes().decode("utf-8", "replace")
 
     def wait_for_log(self, text: str, timeout: float = 30.0) -> None:
         deadline = time.monotonic() + timeout
@@ -105,9 +115,36 @@ class RunningCrawl:
         except subprocess.TimeoutExpired:
             tail = "\n".join(self.log_so_far().splitlines()[-40:])
             raise TimeoutError(f"Still crawling after {timeout} s:\n{tail}") from None
+        if self._terminal is not None:
+            self._terminal.finish()
         result = self._folder / "result"
         found = pickle.loads(result.read_bytes()) if result.exists() else {}
         return Crawl(**found, returncode=returncode, log=self.log_so_far())
+
+
+class Terminal:
+    """A pseudo-terminal; what is written there is written down."""
+
+    def __init__(self, columns: int, lines: int, log: Path) -> None:
+        self._master, self.slave = os.openpty()
+        size = struct.pack("HHHH", lines, columns, 0, 0)
+        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, size)
+        self._log = log
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        with self._log.open("wb", buffering=0) as log:
+            try:
+                while data := os.read(self._master, 65536):
+                    log.write(data)
+            except OSError:  # so Linux says that nobody has it open any more
+                pass
+        os.close(self._master)
+
+    def finish(self) -> None:
+        """The crawl has ended."""
+        self._reader.join()
 
 
 def start_crawl(
@@ -118,9 +155,11 @@ def start_crawl(
     requests: list[dict[str, Any]] | None = None,
     reactor: Reactor = "asyncio",
     env: Mapping[str, str] | None = None,
+    terminal: tuple[int, int] | None = None,
     **arguments: Any,
 ) -> RunningCrawl:
-    """Start a crawl and do not wait for it.
+    """Start a crawl and do not wait for it; in a ``terminal`` of so many columns and
+    lines, if that is given: then the log is what was sent there, codes included.
 
     Spider classes and settings travel by pickle, so classes must be importable.
     ``requests`` and further keyword arguments are given to the spider.
@@ -137,17 +176,20 @@ def start_crawl(
         "reactor": reactor,
     }
     (folder / "job").write_bytes(pickle.dumps(job))
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.crawl"],
-            # Scrapy keeps its .scrapy folder where it is started.
-            cwd=folder,
-            env={**os.environ, **_environment(), **(env or {})},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-        )
-    return RunningCrawl(process, folder)
+    log = folder / "log"
+    screen = Terminal(*terminal, log) if terminal else None
+    output = screen.slave if screen else os.open(log, os.O_WRONLY | os.O_CREAT)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.crawl"],
+        # Scrapy keeps its .scrapy folder where it is started.
+        cwd=folder,
+        env={**os.environ, **_environment(), **(env or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+    )
+    os.close(output)
+    return RunningCrawl(process, folder, screen)
 
 
 def crawl(

@@ -7,13 +7,19 @@ import signal
 import socket
 import subprocess
 import time
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import redis
 
-_PATIENCE = 10.0
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PATIENCE = 20.0
+
+_HASH_SLOTS = 16_384
 
 
 class RedisServer:
@@ -66,6 +72,9 @@ class RedisServer:
     def client(self, **options: Any) -> redis.Redis:
         return redis.Redis(port=self.port, **options)
 
+    def say(self, *command: str | int) -> Any:
+        return self.client().execute_command(*command)  # type: ignore[no-untyped-call]
+
     def _is_up(self) -> bool:
         try:
             with socket.create_connection(("127.0.0.1", self.port), 0.2) as connection:
@@ -73,6 +82,39 @@ class RedisServer:
                 return bool(connection.recv(100))
         except OSError:
             return False
+
+
+@contextmanager
+def redis_cluster(folder: Path, nodes: int = 2) -> Iterator[list[RedisServer]]:
+    """Each node has an equal part of the keys."""
+    with ExitStack() as stack:
+        servers = [
+            stack.enter_context(
+                RedisServer(
+                    *("--cluster-enabled", "yes", "--dir", str(folder)),
+                    *("--cluster-config-file", f"node{n}.conf"),
+                )
+            )
+            for n in range(nodes)
+        ]
+        share = _HASH_SLOTS // nodes
+        for n, server in enumerate(servers):
+            server.say("CLUSTER", "SET-CONFIG-EPOCH", n + 1)
+            part = range(n * share, (n + 1) * share if n + 1 < nodes else _HASH_SLOTS)
+            server.say("CLUSTER", "ADDSLOTS", *part)
+            server.say("CLUSTER", "MEET", "127.0.0.1", servers[0].port)
+        deadline = time.monotonic() + _PATIENCE
+        while not all(_knows_all(server, nodes) for server in servers):
+            if time.monotonic() > deadline:
+                raise TimeoutError("The nodes did not meet")
+            time.sleep(0.05)
+        yield servers
+
+
+def _knows_all(server: RedisServer, nodes: int) -> bool:
+    info = server.say("CLUSTER", "INFO").decode()
+    lines = info.splitlines()
+    return {"cluster_state:ok", f"cluster_size:{nodes}"} <= set(lines)
 
 
 def _program() -> str:
@@ -86,7 +128,10 @@ def _program() -> str:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """The nodes of a cluster talk to each other at a port that is 10,000 higher."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+        if port < 55_000:
+            return port

@@ -9,6 +9,13 @@ JITTER = 0.06
 
 NO_ROBOTS: dict[str, Any] = {"POLITENESS_ROBOTS": False}
 
+# A name that a link, or a spider, might give a slot: on one line of its own, and as
+# markup, it would do harm. (Names are in lower case.)
+HOSTILE = (
+    "x\n2026-01-01 [root] error: forged \x1b[31m\u202e</script>"
+    "<script>document.title='broken'</script>\"><img src=x onerror=alert(1)>&amp; é"
+)
+
 
 def fixed(rate: float, **more: Any) -> dict[str, Any]:
     """A rate that does not rise, and no robots.txt."""

@@ -40,30 +40,22 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "state.sqlite"
 
 
-@contextmanager
-def opened(path: Path) -> Iterator[State]:
-    state = State(path)
-    yield state
-    state.close_reader()
-    state.close()
-
-
 def save(
     path: Path,
     pauses: dict[str, float] | None = None,
     learned: dict[str, Entry | None] | None = None,
 ) -> None:
-    with opened(path) as state:
+    with State(path) as state:
         state.write(pauses or {}, learned or {})
 
 
 def pauses(path: Path) -> dict[str, float]:
-    with opened(path) as state:
+    with State(path) as state:
         return state.pauses(NOW)
 
 
 def learned(path: Path, slot: str) -> Entry | None:
-    with opened(path) as state:
+    with State(path) as state:
         return state.learned(slot)
 
 
@@ -95,7 +87,7 @@ def test_pauses_are_there_until_they_are_over(path: Path) -> None:
     save(path, {"a": NOW + 5, "b": NOW - 1})
     save(path, {"a": NOW + 60})
     assert pauses(path) == {"a": 60.0}
-    with opened(path) as state:
+    with State(path) as state:
         state.tidy(NOW + 61)
         assert state.pauses(NOW) == {}
 
@@ -123,7 +115,7 @@ def test_damaged_pauses_are_dropped_with_one_warning(
     save(path, {"a": NOW + 60})
     damage = (("b", "soon"), ("c", None), ("d", b"x"), ("e", float("inf")), (b"f", NOW))
     execute(path, "INSERT INTO pauses VALUES (?, ?)", *damage)
-    with opened(path) as state:
+    with State(path) as state:
         assert state.pauses(NOW) == {"a": 60.0}
         state.tidy(NOW)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
@@ -340,7 +332,7 @@ def test_two_processes_may_use_one_file(site: Callable[..., Site], path: Path) -
         assert len(result.items) == len(urls)
         assert "Traceback" not in result.log
         assert "The state file" not in result.log
-    with opened(path) as state:
+    with State(path) as state:
         assert all(state.learned(host) for host in hosts)
 
 

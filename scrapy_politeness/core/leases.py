@@ -20,7 +20,10 @@ HORIZON = 0.2
 _LOW_WATER = HORIZON / 2
 
 # A lease that was not used for so long lapses: requests of other processes follow.
+# Where there is time between them, it may be a little longer.
 GRACE = 0.03
+_LONGEST_GRACE = 0.1
+_GRACE_SHARE = 0.05
 
 
 class Lease(NamedTuple):
@@ -41,41 +44,54 @@ class Terms(NamedTuple):
     gap: float
     burst: int = 1
 
+    @property
+    def slowest(self) -> float:
+        return max(self.interval, self.gap)
+
 
 class Leases:
     """Answers the same questions as a ``Pace``, from send times that were reserved for
     this process. How they are spaced is decided where they are reserved.
 
     ``members`` is how many processes share the budget, ``cuts`` how often its rate
-    had been cut when the leases were granted.
+    had been cut when the leases were granted, ``taken_from`` which other budgets they
+    were taken from, too.
     """
 
     __slots__ = (
         "_ask_at",
+        "_grace",
         "_leases",
         "cuts",
         "is_asked",
         "is_blocked",
         "members",
+        "taken_from",
     )
 
     def __init__(self) -> None:
         self.members = 1
+        self.taken_from: object = ()
         self.cuts = 0
         self.is_asked = False
         # Until it is known what a refusal means for all.
         self.is_blocked = False
         self._leases: deque[Lease] = deque()
         self._ask_at = -math.inf
+        self._grace = GRACE
 
     def __len__(self) -> int:
         return len(self._leases)
 
-    def grant(self, leases: Sequence[Lease], ask_at: float) -> None:
-        """Some were reserved, or none; before ``ask_at`` it is of no use to ask for
-        more."""
+    def grant(
+        self, leases: Sequence[Lease], next_at: float, interval: float = 0.0
+    ) -> None:
+        """Some were reserved, or none; there will be more from ``next_at`` on, one in
+        every ``interval``."""
         self._leases.extend(leases)
-        self._ask_at = ask_at
+        self._ask_at = worth_asking(next_at, interval)
+        share = min(_GRACE_SHARE * interval, _LONGEST_GRACE)
+        self._grace = max(GRACE, share)
 
     def void(self, ask_at: float) -> None:
         self._leases.clear()
@@ -100,14 +116,22 @@ class Leases:
         self._lapse(now)
         return not self._leases or self._leases[-1].at - now < _LOW_WATER
 
-    def has_permit(self, now: float) -> bool:
+    def has_permit(self, now: float, shared: object = ()) -> bool:
+        """Tell whether one request may go that needs those other budgets, too."""
         self._lapse(now)
-        return bool(self._leases) and self._leases[0].at <= now
+        is_due = bool(self._leases) and self._leases[0].at <= now
+        return is_due and self.taken_from == shared
 
-    def has_lease_for(self, claims: int, now: float) -> bool:
+    def has_lease_for(self, claims: int, now: float, shared: object = ()) -> bool:
         """Tell whether one more can be handed out while so many are on their way."""
         self._lapse(now)
-        return len(self._leases) > claims
+        return len(self._leases) > claims and self.taken_from == shared
+
+    def need(self, shared: object) -> None:
+        """They are needed for requests that need those other budgets, too."""
+        if self.taken_from != shared:
+            self.taken_from = shared
+            self.void(-math.inf)
 
     def ready_at(self, interval: float, floor: float = 0.0) -> float:
         return self._leases[0].at if self._leases else self._ask_at
@@ -142,5 +166,12 @@ class Leases:
         self.void(-math.inf)
 
     def _lapse(self, now: float) -> None:
-        while self._leases and self._leases[0].at + GRACE < now:
+        while self._leases and self._leases[0].at + self._grace < now:
             self._leases.popleft()
+
+
+def worth_asking(next_at: float, interval: float) -> float:
+    """Return from when on to ask for what there will be at ``next_at``: in time to
+    reserve several at once; but a single one only when it can be used at once, or
+    everybody might have to wait for the next."""
+    return next_at - _LOW_WATER if interval < HORIZON else next_at

@@ -65,6 +65,9 @@ class Limit:
             raise ValueError(text)
         return limit
 
+    def __str__(self) -> str:
+        return f"{self.count}/{self.period:g}s"
+
     @property
     def interval(self) -> float:
         """The even spacing that keeps every window of ``period`` within ``count``,
@@ -104,7 +107,7 @@ class Pace:
         missing = max(0.0, 1 - self._tokens)
         return max(self._at + missing * interval, self._last + floor)
 
-    def has_permit(self, now: float) -> bool:
+    def has_permit(self, now: float, shared: object = ()) -> bool:
         return True
 
     def lateness(self, now: float, interval: float, floor: float = 0.0) -> float:

@@ -43,7 +43,7 @@ class Route(NamedTuple):
 
     def lacks_permit(self, now: float) -> bool:
         """Tell whether budgets that other processes share have to be asked first."""
-        return not self.slot.has_permit(now) or any(
+        return not self.slot.has_permit(now, self.shared) or any(
             not budget.has_permit(now) for budget in self.unseen
         )
 

@@ -140,9 +140,10 @@ class Scope:
         )
         return max(at, silent_until - HEAD_START)
 
-    def has_permit(self, now: float) -> bool:
-        """Tell whether, where budgets are shared, one more request is paid for."""
-        return self._pace.has_permit(now)
+    def has_permit(self, now: float, shared: object = ()) -> bool:
+        """Tell whether, where other processes share it, one more request is paid for
+        that needs those other budgets, too."""
+        return self._pace.has_permit(now, shared)
 
     def claim(self, now: float) -> None:
         """A request was handed out and is on its way to be sent."""
@@ -243,6 +244,10 @@ class Scope:
         """What is known, and shared with others while joined."""
         return self._lessons
 
+    @property
+    def start_rate(self) -> float:
+        return self._bounds.start_rate
+
     def new_lessons(self) -> Lessons:
         """To be filled with what others have learned."""
         return Lessons(self._bounds)
@@ -308,13 +313,22 @@ class Scope:
     def status(self, now: float) -> Status:
         silent_for = max(0.0, self.paused_until - now, self.held_until - now)
         how = Health.PAUSED if silent_for else Health.HEALTHY
-        ceiling = None
         if self._lessons is not None:
             governor, strain = self._lessons.governor, self._lessons.strain
             how = health(governor, strain, paused=silent_for > 0)
-            ceiling = governor.ceiling
-        rate = 1 / max(self._interval, self._least_gap)
-        return Status(how, rate, ceiling, silent_for, self.in_flight, self.concurrency)
+        return Status(
+            how, self.rate, self.ceiling, silent_for, self.in_flight, self.concurrency
+        )
+
+    @property
+    def rate(self) -> float:
+        """How many requests per second may be sent now, apart from silence."""
+        return 1 / max(self._interval, self._least_gap)
+
+    @property
+    def ceiling(self) -> float | None:
+        """What the host is believed to allow, if that is known."""
+        return None if self._lessons is None else self._lessons.governor.ceiling
 
     @property
     def bound_by(self) -> Cause:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.health import Health
+from scrapy_politeness.observe.axes import duration, rate
+from scrapy_politeness.observe.names import printable
 from scrapy_politeness.observe.tally import Tallies, Tally
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ _TROUBLE = {
     Health.HEALTHY: 0,
 }
 
+_MOST_PRINTED = 20
+
 
 @dataclass(frozen=True, slots=True)
 class SlotView:
@@ -41,6 +45,19 @@ class SlotView:
     status: Status | None
     pending: int
     tally: Tally
+
+    def __str__(self) -> str:
+        status, tally = self.status, self.tally
+        if status is None:
+            how = "forgotten"
+        else:
+            silent = f" for {duration(status.silent_for)}" if status.silent_for else ""
+            limit = f" (limit {rate(status.ceiling)})" if status.ceiling else ""
+            how = f"{status.health.value}{silent}, {rate(status.rate)}{limit}"
+        return (
+            f"{printable(self.key)}: {how}, {self.pending} waiting, {tally.served} "
+            f"served, {tally.refused} refused, {tally.timed_out} timed out"
+        )
 
     @property
     def interest(self) -> tuple[bool, int, float, int, int]:
@@ -76,6 +93,14 @@ class Census:
 
     def top(self, most: int) -> tuple[SlotView, ...]:
         return self.slots[:most]
+
+    def __str__(self) -> str:
+        """For a console: ``print(politeness.census())``."""
+        head = (
+            f"{self.done} done, {self.pending} in the scheduler, {self.in_progress} in "
+            f"progress; held back for {duration(self.total.waited)} in all"
+        )
+        return "\n".join((head, *map(str, self.top(_MOST_PRINTED))))
 
     @property
     def seconds_left(self) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from scrapy_politeness.observe.text import escaped
+
 # As long as a host name can be.
 _LONGEST = 253
 
@@ -16,10 +18,4 @@ def printable(name: str) -> str:
     """
     if len(name) > _LONGEST:
         name = name[: _LONGEST - 1] + "…"
-    if name.isprintable():
-        return name or _NO_HOST
-    return "".join(c if c.isprintable() else _escaped(c) for c in name)
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+    return escaped(name) or _NO_HOST

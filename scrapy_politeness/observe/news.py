@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING
 
 from scrapy_politeness import signals
+from scrapy_politeness.core.cause import Cause
 from scrapy_politeness.observe.names import printable
+from scrapy_politeness.observe.rates import RateNews, reason_of
+from scrapy_politeness.observe.tally import NO_WAIT
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -18,106 +22,73 @@ if TYPE_CHECKING:
     from scrapy_politeness.core.outcome import Outcome
     from scrapy_politeness.core.route import Flight
     from scrapy_politeness.core.scope import Scope
-    from scrapy_politeness.observe.tally import Tallies
-    from scrapy_politeness.policy import Policy
+    from scrapy_politeness.observe.census import Census
+    from scrapy_politeness.observe.sampler import Sampler
+    from scrapy_politeness.observe.tally import Tallies, Tally
 
 logger = logging.getLogger(__name__)
 
 # A rate that falls by less is fine tuning.
 _SLOWER = 0.95
 
+# Of a broad crawl's slots, so many have stats of their own.
+MOST_IN_STATS = 20
+
+# Seconds of waiting after which a newcomer may think that the crawl hangs.
+_LONG_WAIT = 30
+
 
 class News:
-    def __init__(self, crawler: Crawler, tallies: Tallies) -> None:
+    def __init__(
+        self, crawler: Crawler, tallies: Tallies, sampler: Sampler | None = None
+    ) -> None:
         assert crawler.stats is not None
         self._stats = crawler.stats
         self._crawler = crawler
         self._tallies = tallies
+        self._sampler = sampler
         self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
-
-    def opened(self, policy: Policy, *, by_queue: bool) -> None:
-        bounds = policy.bounds
-        self._log.info(
-            "Polite crawl: each slot starts at %(start).3g/s and adapts between "
-            "%(low).3g/s and %(high).3g/s; robots.txt delays are %(robots)s; "
-            "exempt: %(exempt)s",
-            {
-                "start": bounds.start_rate,
-                "low": bounds.min_rate,
-                "high": bounds.max_rate,
-                "robots": "obeyed" if policy.robots else "not read",
-                "exempt": ", ".join(sorted(policy.exempt)) or "nobody",
-            },
-        )
-        if policy.spacing * bounds.max_rate > 1:
-            self._log.info(
-                "DOWNLOAD_DELAY=%(delay).3g keeps each slot at %(rate).3g/s at most",
-                {"delay": policy.spacing, "rate": 1 / policy.spacing},
-            )
-        for what, limit in (
-            ("all requests together", policy.global_limit),
-            ("each server address", policy.ip_limit),
-            ("each proxy", policy.proxy_limit),
-        ):
-            if limit is not None:
-                self._log.info(
-                    "At most %(count)d requests in %(period).6g s for %(what)s",
-                    {"count": limit.count, "period": limit.period, "what": what},
-                )
-        if policy.state_path is not None:
-            self._log.info(
-                "Learned rates are kept in %(path)s", {"path": policy.state_path}
-            )
-        if not by_queue:
-            self._log.warning(
-                "The scheduler does not use scrapy_politeness.PolitePriorityQueue: "
-                "requests that must wait for their host wait in the downloader, where "
-                "they count towards CONCURRENT_REQUESTS and hold up other hosts"
-            )
+        self._rates = RateNews(crawler.spider)
 
     def sent(self, flight: Flight, asked_at: float) -> None:
         """A request that came to the gate at ``asked_at`` has passed it."""
-        self._tallies.sent(flight, asked_at)
+        slot = flight.route.slot
+        tally = self._tallies.sent(flight, asked_at)
+        if self._sampler is not None:
+            self._sampler.sent(slot, tally, flight.permit)
+        if tally.waited > _LONG_WAIT and not tally.is_warned:
+            tally.is_warned = True
+            self._warn_of_waiting(slot, tally)
+        if tally.held_since is not None:
+            self._log_wait(slot, tally.held_since)
+
+    def queued(self, slot: Scope | None, now: float) -> None:
+        """A request waits for this slot, which had none."""
+        if slot is not None:
+            self._tallies.queued(slot.key, now)
+            self._log_wait(slot, now)
 
     def rescheduled(self, slot: str) -> None:
         self._stats.inc_value("politeness/rescheduled")
         self._tallies.of(slot).rescheduled += 1
 
-    def settled(self, slot: Scope, outcome: Outcome, change: Change) -> None:
+    def settled(
+        self, slot: Scope, outcome: Outcome, change: Change, now: float
+    ) -> None:
         """A request of this slot is over."""
         self._tallies.settled(slot.key, outcome)
         if outcome.verdict.is_overload:
             self._stats.inc_value(f"politeness/{outcome.verdict.name.lower()}")
-        details = {
-            "slot": slot.key,
-            "reason": _reason(outcome, change),
-            "old": change.old_rate,
-            "new": change.new_rate,
-            "pause": change.pause,
-        }
-        if change.cut:
+        if change.cut or change.relieved:
             self._stats.inc_value("politeness/slowdowns")
-            self._log.warning(
-                "%(slot)s: rate %(old).3g/s → %(new).3g/s because of %(reason)s; "
-                "silent for %(pause).1f s",
-                details,
-            )
-        elif change.relieved:
-            self._stats.inc_value("politeness/slowdowns")
-            self._log.info(
-                "%(slot)s: rate %(old).3g/s → %(new).3g/s because of %(reason)s",
-                details,
-            )
         elif change.new_rate > change.old_rate:
             self._stats.inc_value("politeness/speedups")
-            self._log.debug(
-                "%(slot)s: rate %(old).3g/s → %(new).3g/s after sustained success",
-                details,
-            )
-        elif change.pause:
-            self._log.info(
-                "%(slot)s: silent for %(pause).1f s because of %(reason)s", details
-            )
+        tally = self._tallies.of(slot.key)
+        if self._sampler is not None:
+            self._sampler.settled(slot, tally, outcome, now)
+        if change.pause:
+            self._silenced(slot, Cause.HOST, now)
+        self._rates.tell(slot, tally, outcome, change)
         self._signal_settled(slot, outcome, change)
 
     def silenced(self, slot: Scope, seconds: float) -> None:
@@ -131,53 +102,82 @@ class News:
         self._stats.inc_value("politeness/robots_delays")
         self._log.info(
             "%(slot)s: %(delay).3g s between requests, because of robots.txt",
-            {"slot": slot.key, "delay": delay},
+            {"slot": printable(slot.key), "delay": delay},
         )
 
     def outside_hours(self, slot: Scope, hours: Hours, seconds: float) -> None:
         self._log.info(
             "%(slot)s: robots.txt allows visits %(hours)s; silent for %(wait).2g h",
-            {"slot": slot.key, "hours": hours, "wait": seconds / 3600},
+            {"slot": printable(slot.key), "hours": hours, "wait": seconds / 3600},
         )
+        self._silenced(slot, Cause.ROBOTS)
         self._send(signals.slot_paused, slot, seconds=seconds, reason="Visit-time")
 
     def held(self, slot: Scope, seconds: float) -> None:
         self._log.info(
             "%(slot)s: held for %(seconds).1f s by the spider",
-            {"slot": slot.key, "seconds": seconds},
+            {"slot": printable(slot.key), "seconds": seconds},
         )
+        self._silenced(slot, Cause.SPIDER)
         self._send(signals.slot_paused, slot, seconds=seconds, reason="the spider")
 
     def still_silent(self, slot: Scope, seconds: float) -> None:
         self._log.info(
             "%(slot)s: still silent for %(seconds).1f s, since an earlier run",
-            {"slot": slot.key, "seconds": seconds},
+            {"slot": printable(slot.key), "seconds": seconds},
         )
+        self._silenced(slot, Cause.HOST)
         self._send(signals.slot_paused, slot, seconds=seconds, reason="an earlier run")
 
     def recalled(self, slot: Scope, learned: Learned) -> None:
         self._stats.inc_value("politeness/recalled")
-        self._log.debug(
+        self._log.log(
+            self._rates.level(slot),
             "%(slot)s: goes on from what an earlier run has learned: %(limits)s",
             {
-                "slot": slot.key,
+                "slot": printable(slot.key),
                 "limits": ", ".join(
                     f"{name} {value:.3g}" for name, value in learned.to_dict().items()
                 ),
             },
         )
 
+    def closed(self, census: Census) -> None:
+        """Leave in the stats what is known of the most interesting slots."""
+        self._stats.set_value("politeness/slots", len(census.slots) + census.others)
+        self._stats.set_value("politeness/held_seconds", census.total.waited)
+        for view in census.top(MOST_IN_STATS):
+            tally, status = view.tally, view.status
+            place = f"politeness/slots/{printable(view.key)}/"
+            figures: dict[str, float | None] = {
+                "served": tally.served,
+                "refused": tally.refused,
+                "timed_out": tally.timed_out,
+                "rescheduled": tally.rescheduled,
+                "held_seconds": tally.waited,
+                "average_interval": tally.average_interval,
+                "rate": None if status is None else status.rate,
+                "ceiling": None if status is None else status.ceiling,
+            }
+            for name, figure in figures.items():
+                if figure:
+                    self._stats.set_value(place + name, figure)
+
     def resumed(self, slot: Scope) -> None:
-        self._log.debug("%(slot)s: no longer silent", {"slot": slot.key})
+        self._log.debug("%(slot)s: no longer silent", {"slot": printable(slot.key)})
+        if self._sampler is not None:
+            self._sampler.released(self._tallies.of(slot.key), time.monotonic())
         self._send(signals.slot_resumed, slot)
 
     def reconfigured(self, slot: Scope, rate: float | None) -> None:
         if rate is None:
-            self._log.info("%(slot)s: reset by the spider", {"slot": slot.key})
+            self._log.info(
+                "%(slot)s: reset by the spider", {"slot": printable(slot.key)}
+            )
         else:
             self._log.info(
                 "%(slot)s: rate set to %(rate).3g/s by the spider",
-                {"slot": slot.key, "rate": rate},
+                {"slot": printable(slot.key), "rate": rate},
             )
 
     def proxy_slowed(self, budget: Budget, outcome: Outcome) -> None:
@@ -195,11 +195,47 @@ class News:
         self._log.warning(
             "%(slot)s: Retry-After of %(wait).6g s is longer than "
             "POLITENESS_RETRY_AFTER_MAX; waiting %(longest).6g s",
-            {"slot": slot.key, "wait": wait, "longest": longest},
+            {"slot": printable(slot.key), "wait": wait, "longest": longest},
         )
 
+    def _silenced(self, slot: Scope, cause: Cause, now: float | None = None) -> None:
+        tally = self._tallies.of(slot.key)
+        tally.silent_because = cause
+        if self._sampler is not None:
+            now = time.monotonic() if now is None else now
+            self._sampler.silenced(slot, tally, now)
+
+    def _warn_of_waiting(self, slot: Scope, tally: Tally) -> None:
+        self._log.warning(
+            "%(slot)s: its requests have waited for more than %(longest)d s in total, "
+            "mostly because of %(cause)s; now %(rate).3g/s are sent, and %(pending)d "
+            "wait. Nothing is stuck: this is told once for each slot",
+            {
+                "slot": printable(slot.key),
+                "longest": _LONG_WAIT,
+                "cause": tally.main_cause.value,
+                "rate": slot.rate,
+                "pending": self._tallies.pending(slot.key),
+            },
+        )
+
+    def _log_wait(self, slot: Scope, now: float) -> None:
+        if not self._log.isEnabledFor(logging.DEBUG):
+            return
+        delay = slot.ready_at - now
+        if delay >= NO_WAIT:
+            self._log.debug(
+                "%(slot)s: the next request may go in %(delay).2f s, %(depth)d in "
+                "the queue",
+                {
+                    "slot": printable(slot.key),
+                    "delay": delay,
+                    "depth": self._tallies.pending(slot.key),
+                },
+            )
+
     def _signal_settled(self, slot: Scope, outcome: Outcome, change: Change) -> None:
-        reason = _reason(outcome, change)
+        reason = reason_of(outcome, change)
         told = change.cut or change.relieved or outcome.quota is not None
         if told and change.new_rate < _SLOWER * change.old_rate:
             rates = {"old_rate": change.old_rate, "new_rate": change.new_rate}
@@ -211,9 +247,3 @@ class News:
 
     def _send(self, signal: object, slot: Scope, **arguments: object) -> None:
         self._crawler.signals.send_catch_log(signal, slot=slot.key, **arguments)
-
-
-def _reason(outcome: Outcome, change: Change) -> str:
-    if change.relieved:
-        return "slow answers"
-    return outcome.reason or "its quota"

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.cause import Cause
 from scrapy_politeness.core.outcome import Outcome, Verdict
+from scrapy_politeness.observe.histogram import Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from scrapy_politeness.core.route import Flight
+    from scrapy_politeness.observe.sampler import Recording
 
 # Of a broad crawl's millions of hosts, these are kept apart; twice as many while they
 # are collected.
@@ -20,7 +22,7 @@ MOST_TALLIED = 512
 # A request that is handed out a little early waits a few milliseconds: no news.
 NO_WAIT = 0.05
 
-_COUNTS = (
+COUNTS = (
     "sent",
     "served",
     "refused",
@@ -55,6 +57,20 @@ class Tally:
     # Since when a request waits for this slot, and why it is silent if it is.
     held_since: float | None = None
     silent_because: Cause = Cause.HOST
+    # For the report, where one is wanted.
+    recording: Recording | None = None
+    # What was told of it in the log.
+    told_rate: float | None = None
+    told_place: float | None = None
+    told_relief: bool = False
+    told_concurrency: int | None = None
+    is_warned: bool = False
+
+    @property
+    def main_cause(self) -> Cause:
+        """What its requests waited for longest, of all that politeness is."""
+        held = {c: s for c, s in self.causes.items() if c.is_politeness}
+        return max(held, key=held.__getitem__, default=Cause.HOST)
 
     @property
     def average_interval(self) -> float | None:
@@ -64,7 +80,7 @@ class Tally:
         return (self.last_sent - self.first_sent) / (self.sent - 1)
 
     def add(self, other: Tally) -> None:
-        for name in _COUNTS:
+        for name in COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for cause, seconds in other.causes.items():
             self.blame(cause, seconds)
@@ -85,12 +101,13 @@ class Tallies:
     requests wait for a slot."""
 
     def __init__(self, pending: Callable[[str], int], most: int = MOST_TALLIED) -> None:
-        self._pending = pending
+        self.pending = pending
         self._most = most
         self._slots: dict[str, Tally] = {}
         self.other = Tally()
         # How many slots the others are, those that came back counted again.
         self.others = 0
+        self.waits = Histogram()
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -119,39 +136,38 @@ class Tallies:
         if tally is not None and tally.held_since is None:
             tally.held_since = now
 
-    def sent(self, flight: Flight, asked_at: float) -> float:
-        """A request that came to the gate at ``asked_at`` was sent. Return for how
-        long the slot held it back."""
+    def sent(self, flight: Flight, asked_at: float) -> Tally:
+        """A request that came to the gate at ``asked_at`` was sent."""
         slot, permit = flight.route.slot, flight.permit
         now = permit.sent_at
         tally = self.of(slot.key)
         since = asked_at if tally.held_since is None else tally.held_since
-        tally.held_since = now if self._pending(slot.key) else None
+        tally.held_since = now if self.pending(slot.key) else None
+        if tally.last_sent is not None:
+            tally.blame(Cause.SPIDER, max(0.0, since - tally.last_sent))
         tally.sent += 1
         if tally.first_sent is None:
             tally.first_sent = now
         tally.last_sent = now
-        if now - since < NO_WAIT:
-            return 0.0
-        return self._held(tally, flight, now - since)
+        self._held(tally, flight, now - since)
+        return tally
 
-    def _held(self, tally: Tally, flight: Flight, seconds: float) -> float:
+    def _held(self, tally: Tally, flight: Flight, seconds: float) -> None:
         slot, permit = flight.route.slot, flight.permit
         late = min(permit.late, seconds)
         by_budgets = 0.0
         if flight.shared:
             by_budgets = max(0.0, late - min(p.late for p in flight.shared))
         held = seconds - late + by_budgets
-        if held >= NO_WAIT:
-            tally.waits += 1
-            tally.waited += held
+        tally.waits += held >= NO_WAIT
+        tally.waited += held
+        self.waits.note(held)
         cause = tally.silent_because if permit.resumed else slot.bound_by
         tally.blame(cause, seconds - late)
         tally.blame(Cause.SETTINGS, by_budgets)
         is_full = permit.beside >= slot.concurrency
         rest = Cause.ANSWERS if is_full else Cause.CRAWLER
         tally.blame(rest, late - by_budgets)
-        return held
 
     def settled(self, slot: str, outcome: Outcome) -> None:
         tally = self.of(slot)
@@ -168,7 +184,7 @@ class Tallies:
         def interest(slot: str) -> tuple[int, int, float, int]:
             tally = self._slots[slot]
             troubles = tally.refused + tally.timed_out
-            return self._pending(slot), troubles, tally.waited, tally.sent
+            return self.pending(slot), troubles, tally.waited, tally.sent
 
         ranked = sorted(self._slots, key=interest, reverse=True)
         for slot in ranked[self._most :]:

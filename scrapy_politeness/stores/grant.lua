@@ -6,7 +6,8 @@
 -- when each is forgotten. All times are this server's own, in microseconds, and what
 -- is returned are waits from now on.
 --
--- KEYS: what was learned of the first budget; then hash and set of each budget.
+-- KEYS: what was learned of the first budget, in all detail and in short; then hash
+--       and set of each budget.
 -- ARGV: process, how many, horizon, known revision, longest silence, silence left,
 --       finished ago (or -1); then of each budget: spacing, least gap, burst, processes
 --       expected.
@@ -17,17 +18,23 @@ local longest = tonumber(ARGV[5])
 local budgets = {}
 local members = {}
 
-local learned = redis.call('HMGET', KEYS[1], 'v', 'g', 'i')
-local revision = tonumber(learned[1]) or 0
+-- What is read here may be damaged: then it counts as nothing.
+local function known(text)
+  local value = tonumber(text or '')
+  return value and math.abs(value) < 9e15 and value or 0
+end
 
-for n = 1, (#KEYS - 1) / 2 do
+local learned = redis.call('HMGET', KEYS[1], 'v', 'g', 'i')
+local revision = known(learned[1])
+
+for n = 1, #KEYS / 2 - 1 do
   local at = 7 + (n - 1) * 4
   local interval = tonumber(ARGV[at + 1])
   local gap, burst = tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
   if n == 1 then
-    interval = math.max(interval, tonumber(learned[3]) or 0)
+    interval = math.max(interval, math.min(known(learned[3]), longest))
   end
-  local key, crowd = KEYS[2 * n], KEYS[2 * n + 1]
+  local key, crowd = KEYS[2 * n + 1], KEYS[2 * n + 2]
   -- Whoever waits for a slow budget asks seldom.
   local memory = math.max(10000000, 3 * math.max(interval, gap))
   redis.call('ZADD', crowd, now + memory, process)
@@ -44,9 +51,9 @@ for n = 1, (#KEYS - 1) / 2 do
     gap = gap,
     spare = (burst - 1) * interval,
     burst = burst,
-    t = tonumber(state[1]) or 0,
-    l = tonumber(state[2]) or 0,
-    u = tonumber(state[3]) or 0,
+    t = known(state[1]),
+    l = known(state[2]),
+    u = known(state[3]),
   }
   -- A clock that was set back must not stop everybody until it has caught up.
   local ahead = now + horizon
@@ -57,7 +64,9 @@ for n = 1, (#KEYS - 1) / 2 do
 end
 
 local slot = budgets[1]
-slot.u = math.max(slot.u, now + tonumber(ARGV[6]))
+if tonumber(ARGV[6]) > 0 then
+  slot.u = math.max(slot.u, now + tonumber(ARGV[6]))
+end
 if tonumber(ARGV[7]) >= 0 then
   slot.t = math.max(slot.t, now - tonumber(ARGV[7]) + slot.interval)
 end
@@ -112,9 +121,13 @@ end
 
 local lessons = ''
 if revision ~= tonumber(ARGV[4]) then
-  lessons = redis.call('HGET', KEYS[1], 's') or ''
+  if revision == 0 then
+    lessons = redis.call('GET', KEYS[2]) or ''
+  else
+    lessons = redis.call('HGET', KEYS[1], 's') or ''
+  end
 end
 return {
-  now, revision, tonumber(learned[2]) or 0, lessons, math.max(0, slot.u - now), late,
+  now, revision, known(learned[2]), lessons, math.max(0, slot.u - now), late,
   waits, nexts, members,
 }

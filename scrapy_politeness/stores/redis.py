@@ -13,11 +13,12 @@ import re
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
-from redis.asyncio import Redis
+from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
@@ -29,6 +30,11 @@ _COMMON_TAG = "{all}:"
 PATIENCE = 0.5
 # One that answered just now, while this process was busy with other things, is not.
 _SECOND_LOOK = 0.05
+
+# In a URL's scheme, behind redis or rediss.
+_CLUSTER = "+cluster"
+
+_WRONG_TYPE = "WRONGTYPE"
 
 _MOST_NAME = 200
 _ESCAPED = re.compile(rb"[^a-z0-9._:-]")
@@ -46,17 +52,26 @@ class Call(NamedTuple):
     arguments: Sequence[str | int]
 
 
+class KeysOfOne(NamedTuple):
+    """Of a budget: its send times, those who share it, and what was learned, in all
+    detail and in short."""
+
+    times: str
+    members: str
+    lore: str
+    gist: str
+
+
 class Keys:
     """``alone`` says that no script has to see the keys of more than one slot."""
 
     def __init__(self, *, alone: bool) -> None:
         self._alone = alone
 
-    def of(self, name: str) -> tuple[str, str, str]:
-        """Return the keys of a budget, of its members, and of what was learned."""
+    def of(self, name: str) -> KeysOfOne:
         text = escaped(name)
         base = f"{{{text}}}" if self._alone else f"{_COMMON_TAG}{text}"
-        return tuple(f"{_PREFIX}{base}:{what}" for what in "bml")  # type: ignore[return-value]
+        return KeysOfOne(*(f"{_PREFIX}{base}:{what}" for what in KeysOfOne._fields))
 
 
 def escaped(name: str) -> str:
@@ -81,12 +96,9 @@ class Link:
     wrong on the way, and then starts anew with the next call."""
 
     def __init__(self, url: str) -> None:
-        self._client: Redis = Redis.from_url(
-            url,
-            socket_connect_timeout=PATIENCE,
-            retry=Retry(NoBackoff(), 0),
-            decode_responses=False,
-        )
+        self._url = url.replace(_CLUSTER, "", 1)
+        self._kind = Redis if self._url == url else RedisCluster
+        self._client = self._connect()
         self._scripts = {
             name: Path(__file__).with_name(f"{name}.lua").read_text("utf-8")
             for name in ("grant", "save")
@@ -102,7 +114,16 @@ class Link:
         if any(isinstance(answer, NoScriptError) for answer in answers):
             # Restarted, or another server took over: all of the scripts are gone.
             await self._in_time(self._load())
-            answers = await self._in_time(self._repeat(calls, answers))
+            answers = await self._repeat(calls, answers, NoScriptError)
+        damaged = [
+            call.keys
+            for call, answer in zip(calls, answers, strict=True)
+            if isinstance(answer, ResponseError) and _WRONG_TYPE in str(answer)
+        ]
+        if damaged:
+            # Somebody else has put something there.
+            await self.remove([key for keys in damaged for key in keys])
+            answers = await self._repeat(calls, answers, ResponseError)
         for answer in answers:
             if isinstance(answer, RedisError):
                 raise Away(str(answer)) from answer
@@ -111,11 +132,19 @@ class Link:
     @property
     def where(self) -> str:
         """The server's address, without the credentials in its URL."""
-        options = self._client.connection_pool.connection_kwargs
-        if "path" in options:
-            return str(options["path"])
-        host, port = options.get("host", "localhost"), options.get("port", 6379)
-        return f"{host}:{port}/{options.get('db', 0)}"
+        url = urlsplit(self._url)
+        if url.scheme == "unix":
+            return url.path
+        return f"{url.hostname or 'localhost'}:{url.port or 6379}"
+
+    def _connect(self) -> Redis | RedisCluster:
+        return self._kind.from_url(
+            self._url,
+            socket_connect_timeout=PATIENCE,
+            retry=Retry(NoBackoff(), 0),
+            decode_responses=False,
+            protocol=2,
+        )
 
     async def ping(self) -> None:
         await self._in_time(self._client.ping())
@@ -130,16 +159,20 @@ class Link:
     async def _send(self, calls: Sequence[Call]) -> list[Any]:
         async with self._client.pipeline(transaction=False) as pipeline:
             for script, keys, arguments in calls:
-                pipeline.evalsha(self._hashes[script], len(keys), *keys, *arguments)
+                pipeline.execute_command(
+                    "EVALSHA", self._hashes[script], len(keys), *keys, *arguments
+                )
             return await pipeline.execute(raise_on_error=False)
 
     async def _load(self) -> None:
         for text in self._scripts.values():
-            await self._client.script_load(text)
+            await self._client.script_load(text)  # on all nodes of a cluster
 
-    async def _repeat(self, calls: Sequence[Call], answers: list[Any]) -> list[Any]:
-        lost = [n for n, a in enumerate(answers) if isinstance(a, NoScriptError)]
-        again = await self._send([calls[n] for n in lost])
+    async def _repeat(
+        self, calls: Sequence[Call], answers: list[Any], why: type[RedisError]
+    ) -> list[Any]:
+        lost = [n for n, answer in enumerate(answers) if isinstance(answer, why)]
+        again = await self._in_time(self._send([calls[n] for n in lost]))
         for n, answer in zip(lost, again, strict=True):
             answers[n] = answer
         return answers
@@ -160,7 +193,8 @@ class Link:
     async def _hang_up(self, task: asyncio.Future[Any]) -> None:
         """Whatever the answer was, it must not be taken for the next one."""
         task.cancel()
-        closing = asyncio.ensure_future(self._client.connection_pool.disconnect())
+        closing = asyncio.ensure_future(self._client.aclose())
+        self._client = self._connect()
         await asyncio.wait({task, closing}, timeout=_SECOND_LOOK)
         for work in (task, closing):
             work.cancel()

@@ -1,27 +1,38 @@
 -- Saves what was learned of a host, unless somebody else has done so in the meantime.
 --
--- KEYS: what was learned of the host, its budget's hash.
--- ARGV: the revision that this follows, spacing, cuts, what was learned, silence to
---       begin, longest silence, seconds to keep it.
+-- KEYS: what was learned of the host, in all detail and in short; its budget's hash.
+-- ARGV: the revision that this follows, spacing, cuts, what was learned, how many
+--       seconds to keep that; the same in short, or nothing, and for how long; silence
+--       to begin, longest silence.
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
-local current = redis.call('HMGET', KEYS[1], 'v', 'g', 's')
-local revision = tonumber(current[1]) or 0
+-- What is read here may be damaged: then it counts as nothing.
+local function known(text)
+  local value = tonumber(text or '')
+  return value and math.abs(value) < 9e15 and value or 0
+end
+
+local current = redis.call('HMGET', KEYS[1], 'v', 's')
+local revision = known(current[1])
 if revision ~= tonumber(ARGV[1]) then
-  return {now, revision, 0, current[3] or ''}
+  return {now, revision, 0, current[2] or ''}
 end
 revision = revision + 1
 redis.call('HSET', KEYS[1], 'v', revision, 'i', ARGV[2], 'g', ARGV[3], 's', ARGV[4])
-redis.call('EXPIRE', KEYS[1], ARGV[7])
-local silence = math.min(tonumber(ARGV[5]), tonumber(ARGV[6]))
+redis.call('EXPIRE', KEYS[1], ARGV[5])
+if ARGV[6] ~= '' then
+  redis.call('SET', KEYS[2], ARGV[6], 'EX', ARGV[7])
+end
+local silence, longest = tonumber(ARGV[8]), tonumber(ARGV[9])
+silence = math.min(silence, longest)
 if silence > 0 then
-  local current_end = tonumber(redis.call('HGET', KEYS[2], 'u')) or 0
-  current_end = math.min(current_end, now + tonumber(ARGV[6]))
+  local current_end = known(redis.call('HGET', KEYS[3], 'u'))
+  current_end = math.min(current_end, now + longest)
   local silent_until = math.max(current_end, now + silence)
-  redis.call('HSET', KEYS[2], 'u', string.format('%.0f', silent_until))
+  redis.call('HSET', KEYS[3], 'u', string.format('%.0f', silent_until))
   local left = math.ceil((silent_until - now) / 1000) + 60000
-  if redis.call('PTTL', KEYS[2]) < left then
-    redis.call('PEXPIRE', KEYS[2], left)
+  if redis.call('PTTL', KEYS[3]) < left then
+    redis.call('PEXPIRE', KEYS[3], left)
   end
 end
 return {now, revision, 1, ''}

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from scrapy import Spider
+    from typing_extensions import Self
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +43,10 @@ _SCHEMA = (
 _DELETE_USELESS = """
 DELETE FROM pauses WHERE until <= ?
 OR typeof(slot) != 'text' OR typeof(until) != 'real' OR until > 1e300
+"""
+_SLOTS = """
+SELECT slot FROM learned WHERE typeof(slot) = 'text' UNION
+SELECT slot FROM pauses WHERE typeof(slot) = 'text' ORDER BY slot
 """
 _LEARNED = """
 SELECT ceiling, burst, concurrency, learned_at FROM learned WHERE slot = ?
@@ -82,6 +87,17 @@ class State:
         except (OSError, sqlite3.OperationalError) as error:
             raise ValueError(f"{path} cannot be opened: {error}") from error
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close_reader()
+        self.close()
+
+    def slots(self) -> list[str]:
+        """Return all slots that something is known of, also if it is damaged."""
+        return [slot for (slot,) in self._reader.execute(_SLOTS)]
+
     def pauses(self, wall_now: float) -> dict[str, float]:
         """Return the seconds left of each pause."""
         rows = self._reader.execute("SELECT slot, until FROM pauses").fetchall()
@@ -116,6 +132,10 @@ class State:
             self._writer.executemany("DELETE FROM learned WHERE slot = ?", gone)
             self._writer.executemany("REPLACE INTO learned VALUES (?,?,?,?,?)", rows)
             self._writer.executemany("REPLACE INTO pauses VALUES (?, ?)", ends)
+
+    def forget_all(self) -> None:
+        for table in _TABLES:
+            self._writer.execute(f"DELETE FROM {table}")  # noqa: S608 - our own names
 
     def tidy(self, wall_now: float) -> None:
         """Delete the pauses that are over, and those that are damaged."""

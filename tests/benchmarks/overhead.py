@@ -1,6 +1,9 @@
 """What the add-on costs when it holds nothing back.
 
     python -m tests.benchmarks.overhead
+    python -m tests.benchmarks.overhead --observation
+
+The latter measures the add-on with all that shows its doings against the add-on alone.
 
 Crawls a fast server in a process of its own, with and without the add-on by turns,
 between spider_opened and spider_closed. A crawl of loopback is bound by its own
@@ -41,6 +44,17 @@ UNHELD: dict[str, Any] = {
 CONTESTANTS: dict[str, dict[str, Any]] = {
     "without": {**COMMON, **STOCK},
     "with": {**COMMON, **UNHELD},
+}
+
+OBSERVATION: dict[str, dict[str, Any]] = {
+    "without": {**COMMON, **UNHELD, "POLITENESS_PROGRESS": False},
+    "with": {
+        **COMMON,
+        **UNHELD,
+        "POLITENESS_PROGRESS": True,
+        "POLITENESS_PROMETHEUS_PORT": 0,
+        "POLITENESS_REPORT": "report.html",
+    },
 }
 
 _BODY = b"<html><head><title>Page</title></head><body></body></html>"
@@ -117,27 +131,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pages", type=int, default=3000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--observation", action="store_true")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
         asyncio.run(serve())
         return
-    compare(options.pages, options.rounds)
+    contestants = OBSERVATION if options.observation else CONTESTANTS
+    compare(contestants, options.pages, options.rounds)
 
 
-def compare(pages: int, rounds: int) -> None:
+def compare(contestants: dict[str, dict[str, Any]], pages: int, rounds: int) -> None:
     print(f"Scrapy {scrapy.__version__}, crawls of {pages} pages\n")
     print(
         "| round | pages/s without | with | ratio "
         "| CPU ms/page without | with | ratio |"
     )
     print("|---|--:|--:|--:|--:|--:|--:|")
-    speeds: dict[str, list[Speed]] = {name: [] for name in CONTESTANTS}
+    speeds: dict[str, list[Speed]] = {name: [] for name in contestants}
     with server_process() as url:
         for number in range(1, rounds + 1):
             # Each goes first every second time: machines warm up and slow down.
-            for name in sorted(CONTESTANTS, reverse=bool(number % 2)):
-                speeds[name].append(measure(url, pages, CONTESTANTS[name]))
+            for name in sorted(contestants, reverse=bool(number % 2)):
+                speeds[name].append(measure(url, pages, contestants[name]))
             latest = {name: measured[-1] for name, measured in speeds.items()}
             print(row(str(number), latest["without"], latest["with"]), flush=True)
     print(row("median", middle(speeds["without"]), middle(speeds["with"])))

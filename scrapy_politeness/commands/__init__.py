@@ -1,0 +1,1 @@
+"""``scrapy politeness``: what is known without a crawl."""

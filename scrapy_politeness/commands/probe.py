@@ -1,0 +1,142 @@
+"""A crawl of one robots.txt, which finds out how a page would be crawled."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from scrapy import Request, Spider
+from scrapy.settings import default_settings
+from scrapy.utils.misc import build_from_crawler, load_object
+
+from scrapy_politeness.addon import Addon
+from scrapy_politeness.extension import PolitenessExtension
+from scrapy_politeness.policy import Policy
+from scrapy_politeness.robots import robots_request, site_of
+from scrapy_politeness.robots_txt import Wishes, readable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from scrapy.http import Response
+    from scrapy.settings import BaseSettings
+
+    from scrapy_politeness.core.health import Status
+    from scrapy_politeness.policy import SlotPolicy
+
+# Seconds. Who has to be left alone for longer is not asked for his robots.txt now.
+PATIENCE = 10.0
+_TIMEOUT = 30.0
+
+_STOCK = ("SCHEDULER", "DUPEFILTER_CLASS", "STATS_CLASS")
+
+_OVERRIDES: dict[str, Any] = {
+    # What belongs to the project's own crawls must stay as it is: their waiting
+    # requests, their feeds, whatever their pipelines and extensions write.
+    **{name: getattr(default_settings, name) for name in _STOCK},
+    "JOBDIR": None,
+    "FEEDS": {},
+    "ITEM_PIPELINES": {},
+    "EXTENSIONS": {},
+    "SPIDER_MIDDLEWARES": {},
+    "TELNETCONSOLE_ENABLED": False,
+    "REMOTE_CONTROL_ENABLED": False,
+    "CLOSESPIDER_TIMEOUT": PATIENCE + _TIMEOUT,
+    "POLITENESS_ENABLED": True,
+    "POLITENESS_PROGRESS": False,
+    "POLITENESS_PROMETHEUS_PORT": None,
+    "POLITENESS_REPORT": None,
+    # Where it is away, to ask for one file would take long.
+    "POLITENESS_REDIS_URL": None,
+}
+
+
+@dataclass(frozen=True)
+class RobotsFile:
+    """The answer to a question for robots.txt: a status, or else an error.
+
+    ``wishes`` are what it asks for, whether or not that is obeyed. Scrapy decides on
+    ``allowed`` by the body, whatever the status is.
+    """
+
+    url: str
+    status: int | None = None
+    error: str | None = None
+    user_agent: str | None = None
+    allowed: bool = True
+    wishes: Wishes | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """``status`` and ``policy`` are None where nothing limits the page."""
+
+    slot: str
+    robots: RobotsFile | None
+    status: Status | None
+    policy: SlotPolicy | None
+
+
+class RobotsProbe(Spider):
+    """Hands to ``found`` what it found. ``look`` is called with the slot before
+    anything is sent. ``like`` is the spider whose settings it takes over."""
+
+    name = "politeness-check"
+    like: ClassVar[type[Spider]] = Spider
+    page: str
+    look: Callable[[str], None]
+    found: Callable[[Finding], None]
+
+    @classmethod
+    def update_settings(cls, settings: BaseSettings) -> None:
+        cls.like.update_settings(settings)
+        # It starts from what was learned, but begins no file for that.
+        path = Policy.read(settings).state_path
+        state = str(path) if path is not None and path.is_file() else None
+        for name, value in {**_OVERRIDES, "POLITENESS_STATE": state}.items():
+            settings.set(name, value, "cmdline")
+        settings.setdefault_in_component_priority_dict("ADDONS", Addon, 500)
+
+    async def start(self) -> AsyncIterator[Any]:
+        self.found(await self._find())
+        return
+        yield  # a generator, as Scrapy wants it
+
+    async def _find(self) -> Finding:
+        politeness = self.crawler.get_extension(PolitenessExtension)
+        assert politeness is not None
+        page = Request(self.page)
+        key = politeness.layers.key_for(page)
+        self.look(key)
+        scope = politeness.layers.slot_for(page)
+        if scope is None:
+            return Finding(key, await self._ask(page, politeness), None, None)
+        robots = None
+        if scope.status(time.monotonic()).silent_for <= PATIENCE:
+            robots = await self._ask(page, politeness)
+            politeness.obey_robots(page, scope)
+        status = scope.status(time.monotonic())
+        return Finding(key, robots, status, politeness.policy.for_slot(key))
+
+    async def _ask(self, page: Request, politeness: PolitenessExtension) -> RobotsFile:
+        request = robots_request(site_of(page), "dont_retry")
+        request.meta["download_timeout"] = _TIMEOUT
+        try:
+            response = await politeness.engine.download(request)
+        except Exception as error:  # whatever a download may raise
+            text = f"{type(error).__name__}: {error}"
+            return RobotsFile(request.url, error=text)
+        return self._read(response, politeness.robots.user_agent_for(request))
+
+    def _read(self, response: Response, agent: str) -> RobotsFile:
+        parser = load_object(self.crawler.settings["ROBOTSTXT_PARSER"])
+        rules = build_from_crawler(parser, self.crawler, response.body)
+        asks = response.status < 400
+        return RobotsFile(
+            response.url,
+            response.status,
+            user_agent=agent,
+            allowed=rules.allowed(self.page, agent),
+            wishes=Wishes.read(readable(response.body), agent) if asks else None,
+        )

@@ -1,0 +1,226 @@
+"""``scrapy politeness simulate``: the governor against a model of a host."""
+
+from __future__ import annotations
+
+import shutil
+from array import array
+from typing import TYPE_CHECKING
+
+from scrapy.exceptions import UsageError
+
+from scrapy_politeness import rules
+from scrapy_politeness.commands.plot import FINE, PLAIN, Plot
+from scrapy_politeness.commands.terminal import CommandError, encodable, say, say_json
+from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
+from scrapy_politeness.core.scope import Scope
+from scrapy_politeness.policy import Policy
+from scrapy_politeness.simulator import (
+    FixedWindow,
+    Network,
+    QuotaHeaders,
+    RetryAfter,
+    SlidingWindow,
+    TokenBucket,
+    simulate,
+)
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Callable
+    from typing import Any
+
+    from scrapy.commands import ScrapyCommand
+
+    from scrapy_politeness.core.governor import Bounds
+    from scrapy_politeness.core.lessons import Change
+    from scrapy_politeness.core.pace import Limit
+    from scrapy_politeness.simulator import Report, Server
+    from scrapy_politeness.simulator.servers import CountingServer
+
+SUMMARY = "Show what the governor would do against a limit such as 200/10s"
+
+# More would take minutes.
+_MOST_REQUESTS = 2_000_000
+
+_FEWEST = 5
+_MARGIN = 10
+_WIDEST = 100
+
+
+class Witness:
+    """A law that writes down when it was served and refused."""
+
+    def __init__(self, law: Scope) -> None:
+        self._law = law
+        self.served_at = array("d")
+        self.refused_at = array("d")
+
+    @property
+    def ready_at(self) -> float:
+        return self._law.ready_at
+
+    @property
+    def has_room(self) -> bool:
+        return self._law.has_room
+
+    def take(self, now: float) -> Permit:
+        return self._law.take(now)
+
+    def settle(
+        self, permit: Permit, outcome: Outcome, now: float, chance: float
+    ) -> Change:
+        served = outcome.verdict is Verdict.SERVED
+        (self.served_at if served else self.refused_at).append(now)
+        return self._law.settle(permit, outcome, now, chance)
+
+
+def add_options(parser: ArgumentParser) -> None:
+    parser.add_argument("limit", metavar="LIMIT", help='such as "200/10s" or "40/m"')
+    parser.add_argument(
+        "--window",
+        choices=["fixed", "sliding", "bucket"],
+        default="fixed",
+        help="how the host counts (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--burst", metavar="N", help="what the bucket holds (default: all of the limit)"
+    )
+    says = parser.add_mutually_exclusive_group()
+    says.add_argument(
+        "--retry-after", action="store_true", help="refusals say how long to wait"
+    )
+    says.add_argument(
+        "--ratelimit", action="store_true", help="all answers say what is left"
+    )
+    for name, default, meaning in (
+        ("seconds", 600, "how long to crawl, in virtual time"),
+        ("latency", 0.05, "seconds that an answer takes"),
+        ("seed", 0, "of chance"),
+    ):
+        parser.add_argument(
+            f"--{name}", default=default, help=f"{meaning} (default: %(default)s)"
+        )
+
+
+def run(command: ScrapyCommand, opts: Namespace) -> int:
+    assert command.settings is not None
+    limit = _read("LIMIT", opts.limit, rules.limit)
+    seconds = _read("--seconds", opts.seconds, rules.positive)
+    policy = Policy.read(command.settings)
+    bounds = policy.bounds
+    _check_length(seconds, limit, bounds)
+    witness = Witness(
+        Scope(
+            "host",
+            bounds,
+            spacing=policy.spacing,
+            concurrency=policy.concurrency,
+        )
+    )
+    report = simulate(
+        [witness],
+        _server(limit, opts),
+        seconds=seconds,
+        seed=_read("--seed", opts.seed, rules.count),
+        network=Network(_read("--latency", opts.latency, rules.not_negative)),
+    )
+    rate = limit.count / limit.period
+    if opts.json:
+        say_json(_as_dict(opts.limit, rate, report, witness))
+    else:
+        say(_plot(witness, limit, seconds))
+        say(_summary(report, rate, bounds))
+    return 0
+
+
+def _read(name: str, value: Any, rule: Callable[[Any], Any]) -> Any:
+    try:
+        return rules.checked(name, value, rule)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _check_length(seconds: float, limit: Limit, bounds: Bounds) -> None:
+    most = seconds * min(bounds.max_rate, 2 * limit.count / limit.period)
+    if most > _MOST_REQUESTS:
+        raise CommandError(
+            f"that would be {most:.3g} requests, and the most are "
+            f"{_MOST_REQUESTS:.3g}: choose fewer --seconds"
+        )
+
+
+def _server(limit: Limit, opts: Namespace) -> Server:
+    server: CountingServer
+    if opts.window == "bucket":
+        burst = _read("--burst", opts.burst or limit.count, rules.at_least_one)
+        server = TokenBucket(limit.count / limit.period, burst)
+    elif opts.burst is not None:
+        raise UsageError("--burst goes with --window bucket")
+    elif opts.window == "sliding":
+        server = SlidingWindow(limit.count, limit.period)
+    else:
+        server = FixedWindow(limit.count, limit.period)
+    if opts.ratelimit:
+        return QuotaHeaders(server)
+    return RetryAfter(server) if opts.retry_after else server
+
+
+def _counts(times: array[float], bins: int, seconds: float) -> list[int]:
+    counts = [0] * bins
+    for time in times:
+        counts[min(bins - 1, int(time / seconds * bins))] += 1
+    return counts
+
+
+def _plot(witness: Witness, limit: Limit, seconds: float) -> str:
+    columns = max(20, min(_WIDEST, shutil.get_terminal_size().columns) - _MARGIN)
+    rate = limit.count / limit.period
+    # A bin that is shorter than the limit's window, or holds one request or none,
+    # would show a saw where there is a steady rate.
+    bins = max(1, int(min(columns, seconds / limit.period, seconds * rate / _FEWEST)))
+    served = _counts(witness.served_at, bins, seconds)
+    refused = _counts(witness.refused_at, columns, seconds)
+    plot = Plot(
+        heights=[served[n * bins // columns] * bins / seconds for n in range(columns)],
+        line=rate,
+        marks=[count > 0 for count in refused],
+        seconds=seconds,
+        ink=FINE,
+    )
+    drawn = plot.draw()
+    if encodable(drawn) == drawn:
+        return drawn
+    return Plot(plot.heights, rate, plot.marks, seconds, PLAIN).draw()
+
+
+def _summary(report: Report, rate: float, bounds: Bounds) -> str:
+    text = (
+        f"{report.served} pages in {report.seconds:.6g} s: {report.efficiency:.1%} of "
+        f"the limit, {report.refused} refused ({report.refusals_per_100:.2f} per 100 "
+        "pages)"
+    )
+    if report.reached_at is not None:
+        text += f"; the limit was reached after {report.reached_at:.0f} s"
+    if bounds.max_rate < rate:
+        text += (
+            f"\nPOLITENESS_MAX_RATE={bounds.max_rate:.6g} keeps it below the limit of "
+            f"{rate:.3g}/s; with -s POLITENESS_MAX_RATE={2 * rate:.3g} it would find it"
+        )
+    return text
+
+
+def _as_dict(
+    limit: str, rate: float, report: Report, witness: Witness
+) -> dict[str, object]:
+    return {
+        "limit": limit,
+        "limit_per_second": rate,
+        "seconds": report.seconds,
+        "served": report.served,
+        "refused": report.refused,
+        "share": report.efficiency,
+        "refusals_per_100": report.refusals_per_100,
+        "reached_at": report.reached_at,
+        "refused_at": list(witness.refused_at),
+        "rates": [list(point) for point in report.trace],
+    }

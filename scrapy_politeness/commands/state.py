@@ -1,0 +1,183 @@
+"""``scrapy politeness state``: what earlier runs have learned."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scrapy.exceptions import UsageError
+
+from scrapy_politeness.commands.terminal import CommandError, say, say_json, table, warn
+from scrapy_politeness.observe.text import duration, escaped, rate, shortened
+from scrapy_politeness.policy import Policy
+from scrapy_politeness.stores.state import State
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Sequence
+
+    from scrapy.commands import ScrapyCommand
+
+    from scrapy_politeness.stores.state import Entry
+
+SUMMARY = "Show, export or forget what earlier runs have learned of hosts"
+
+_WIDEST = 48
+_HEADINGS = ("host", "limit", "burst", "at once", "pause left", "learned")
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of one slot; times are wall time."""
+
+    slot: str
+    entry: Entry | None
+    pause_left: float
+
+    def as_row(self, wall_now: float) -> list[str]:
+        learned = self.entry and self.entry.learned
+        ceiling = learned.ceiling if learned else None
+        concurrency = learned.concurrency if learned else None
+        age = wall_now - self.entry.at if self.entry else None
+        return [
+            shortened(self.slot, _WIDEST),
+            "" if ceiling is None else rate(ceiling),
+            f"{learned.burst:.3g}" if learned else "",
+            "" if concurrency is None else str(concurrency),
+            duration(self.pause_left) if self.pause_left else "",
+            "" if age is None else f"{duration(max(0.0, age))} ago",
+        ]
+
+    def as_dict(self, wall_now: float) -> dict[str, object]:
+        learned = self.entry.learned.to_dict() if self.entry else {}
+        return {
+            "slot": self.slot,
+            "limit": learned.get("ceiling"),
+            "burst": learned.get("burst"),
+            "concurrency": learned.get("concurrency"),
+            "pause_left": self.pause_left,
+            "age": wall_now - self.entry.at if self.entry else None,
+        }
+
+
+def add_options(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "action", nargs="?", default="show", choices=["show", "export", "forget"]
+    )
+    parser.add_argument("hosts", nargs="*", metavar="HOST", help="only these")
+    parser.add_argument("--all", action="store_true", help="forget all hosts")
+    parser.add_argument(
+        "--file",
+        metavar="FILE",
+        help="the state file (default: as POLITENESS_STATE or JOBDIR say)",
+    )
+
+
+def run(command: ScrapyCommand, opts: Namespace) -> int:
+    assert command.settings is not None
+    _check_usage(opts)
+    path = Path(opts.file) if opts.file else Policy.read(command.settings).state_path
+    if path is None:
+        raise CommandError(
+            "there is no state file: neither POLITENESS_STATE nor JOBDIR is set here; "
+            "--file names one"
+        )
+    try:
+        with open_state(path) as state:
+            if opts.action == "forget":
+                return _forget(state, opts)
+            return _show(state, opts)
+    except sqlite3.Error as error:
+        raise CommandError(f"{escaped(str(path))} cannot be used: {error}") from None
+
+
+def open_state(path: Path) -> State:
+    """Only where there is one: to look must not begin it."""
+    name = escaped(str(path))
+    if not path.is_file():
+        raise CommandError(f"there is no state file {name}: no run has begun it so far")
+    try:
+        return State(path)
+    except ValueError as error:
+        raise CommandError(f"{name} is no state file: {escaped(str(error))}") from None
+
+
+def read(state: State, slots: Sequence[str], wall_now: float) -> list[Known]:
+    """Of a damaged entry, all that can be told is that it is damaged."""
+    pauses = state.pauses(wall_now)
+    return [Known(s, _entry(state, s), pauses.get(s, 0.0)) for s in slots]
+
+
+def _entry(state: State, slot: str) -> Entry | None:
+    try:
+        return state.learned(slot)
+    except ValueError as error:
+        name, text = escaped(slot), escaped(str(error))
+        warn(f"what was learned of {name} is damaged, and left out: {text}")
+        return None
+
+
+def _check_usage(opts: Namespace) -> None:
+    if opts.action == "forget":
+        if bool(opts.hosts) == opts.all:
+            raise UsageError("forget needs either the names of hosts or --all")
+    elif opts.all:
+        raise UsageError("--all goes with forget")
+
+
+def _show(state: State, opts: Namespace) -> int:
+    wall_now = time.time()
+    slots, unknown = _chosen(state, opts)
+    known = [k for k in read(state, slots, wall_now) if k.entry or k.pause_left]
+    if opts.action == "export":
+        say_json({"slots": [_exported(k, wall_now) for k in known]})
+    elif opts.json:
+        say_json([k.as_dict(wall_now) for k in known])
+    elif known:
+        say(table(_HEADINGS, [k.as_row(wall_now) for k in known]))
+    elif not unknown:
+        say("Nothing is known so far.")
+    return int(unknown)
+
+
+def _exported(known: Known, wall_now: float) -> dict[str, object]:
+    """With points in time instead of ages: it may be read at any time."""
+    learned = known.entry.learned.to_dict() if known.entry else {}
+    paused = known.pause_left
+    return {
+        "slot": known.slot,
+        **learned,
+        "learned_at": known.entry.at if known.entry else None,
+        "paused_until": wall_now + paused if paused else None,
+    }
+
+
+def _forget(state: State, opts: Namespace) -> int:
+    slots, unknown = _chosen(state, opts)
+    if opts.all:
+        state.forget_all()
+    else:
+        state.write(dict.fromkeys(slots, 0.0), dict.fromkeys(slots))
+        state.tidy(time.time())
+    if opts.json:
+        say_json({"forgotten": slots})
+    else:
+        hosts = "1 host" if len(slots) == 1 else f"{len(slots)} hosts"
+        say(f"What was known of {hosts} is forgotten.")
+    return int(unknown)
+
+
+def _chosen(state: State, opts: Namespace) -> tuple[list[str], bool]:
+    """Return the slots to work on, and whether others were asked for."""
+    known = state.slots()
+    if not opts.hosts:
+        return known, False
+    wanted = list(dict.fromkeys(host.lower() for host in opts.hosts))
+    unknown = set(wanted) - set(known)
+    for host in wanted:
+        if host in unknown:
+            warn(f"nothing is known of {escaped(host)}")
+    return [host for host in wanted if host not in unknown], bool(unknown)

@@ -1,0 +1,93 @@
+"""Where the ticks of an axis are, and what they say."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+_MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
+
+# Steps that people count time in.
+_TIME_STEPS = (
+    *(1.0, 2.0, 5.0, 10.0, 20.0, 30.0),
+    *(_MINUTE * n for n in (1, 2, 5, 10, 20, 30)),
+    *(_HOUR * n for n in (1, 2, 3, 6, 12)),
+    *(_DAY * n for n in (1, 2, 5, 10, 20, 50, 100)),
+)
+_TIME_UNITS = ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min"), (1.0, "s"))
+_MOST_TIME_TICKS = 7
+
+UNKNOWN = "\N{EN DASH}"
+
+# The lowest rate of which nobody would rather read how many a minute, or an hour.
+_PER_SECOND = 0.5
+_PER_MINUTE = 0.5 / _MINUTE
+
+
+class Tick(NamedTuple):
+    at: float
+    label: str
+
+
+class Unit(NamedTuple):
+    """Requests per so many ``seconds``."""
+
+    seconds: float
+    short: str
+    long: str
+
+
+def time_ticks(seconds: float) -> list[Tick]:
+    fitting = (s for s in _TIME_STEPS if seconds / s < _MOST_TIME_TICKS)
+    step = next(fitting, _TIME_STEPS[-1])
+    size, unit = next(unit for unit in _TIME_UNITS if step >= unit[0])
+    count = int(seconds / step) + 1
+    return [Tick(n * step, f"{n * step / size:g} {unit}") for n in range(count)]
+
+
+def rate_unit(highest: float) -> Unit:
+    """Return the unit that rates up to this one are best read in."""
+    if highest >= _PER_SECOND:
+        return Unit(1.0, "/s", "second")
+    if highest >= _PER_MINUTE:
+        return Unit(_MINUTE, "/min", "minute")
+    return Unit(_HOUR, "/h", "hour")
+
+
+def rate_ticks(highest: float) -> list[Tick]:
+    """The last tick is not lower than the highest rate."""
+    unit = rate_unit(highest)
+    wanted = max(highest * unit.seconds, 1e-9) / 3
+    power = 10 ** math.floor(math.log10(wanted))
+    step = next(n * power for n in (1, 2, 2.5, 5, 10) if n * power >= wanted)
+    count = math.ceil(highest * unit.seconds / step - 1e-9)
+    return [
+        Tick(n * step / unit.seconds, f"{n * step:g}{unit.short}" if n else "0")
+        for n in range(count + 1)
+    ]
+
+
+def duration(seconds: float) -> str:
+    """In words: 4.2 s, 42 s, 3 min 20 s, 2 h 5 min, 3 d 4 h."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    if seconds < 59.5:
+        return f"{seconds:.0f} s"
+    if seconds < _HOUR - 0.5:
+        return _two(seconds, (_MINUTE, "min"), (1.0, "s"))
+    if seconds < 2 * _DAY:
+        return _two(seconds, (_HOUR, "h"), (_MINUTE, "min"))
+    return _two(seconds, (_DAY, "d"), (_HOUR, "h"))
+
+
+def _two(seconds: float, large: tuple[float, str], small: tuple[float, str]) -> str:
+    (size, name), (part, part_name) = large, small
+    whole, rest = divmod(round(seconds / part), round(size / part))
+    return f"{whole} {name} {rest} {part_name}" if rest else f"{whole} {name}"
+
+
+def rate(value: float | None) -> str:
+    if value is None:
+        return UNKNOWN
+    unit = rate_unit(value)
+    return f"{value * unit.seconds:.3g}{unit.short}"

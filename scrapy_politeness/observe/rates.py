@@ -1,0 +1,149 @@
+"""What is told in the log when a slot gets faster or slower.
+
+A rate changes with every probe, and a crawl may have thousands of slots: what would
+flood the log is for DEBUG. News are refusals, rates that differ much from what was
+told last, and the places where rates settle.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from scrapy_politeness.core.cause import Cause
+from scrapy_politeness.observe.names import printable
+
+if TYPE_CHECKING:
+    from scrapy import Spider
+
+    from scrapy_politeness.core.lessons import Change
+    from scrapy_politeness.core.outcome import Outcome
+    from scrapy_politeness.core.scope import Scope
+    from scrapy_politeness.observe.tally import Tally
+
+logger = logging.getLogger(__name__)
+
+# A rate is news when it differs by this factor from what was told last.
+_MUCH = 1.5
+
+# A slot that has settled elsewhere by this factor has moved.
+_MOVED = 1.25
+
+# Good news is told of so many slots: the first ones show how it works.
+_MOST_TOLD = 50
+
+# A silence without a refusal, such as the end of a quota, is news from here on.
+_LONG_SILENCE = 10.0
+
+
+class RateNews:
+    def __init__(self, spider: Spider | None) -> None:
+        self._log = logging.LoggerAdapter(logger, {"spider": spider})
+        self._told_of: set[str] = set()
+
+    def tell(self, slot: Scope, tally: Tally, outcome: Outcome, change: Change) -> None:
+        """A request is over, and that has changed something or not."""
+        if tally.told_rate is None:
+            tally.told_rate = change.old_rate
+        if slot.concurrency != tally.told_concurrency:
+            self._tell_concurrency(slot, tally)
+        details = {
+            "slot": printable(slot.key),
+            "reason": reason_of(outcome, change),
+            "old": change.old_rate,
+            "new": change.new_rate,
+            "pause": change.pause,
+        }
+        if change.cut:
+            self._log.warning(
+                "%(slot)s: rate %(old).3g/s → %(new).3g/s because of %(reason)s; "
+                "silent for %(pause).1f s",
+                details,
+            )
+            tally.told_rate = change.new_rate
+            return
+        if change.pause:
+            level = logging.INFO if change.pause >= _LONG_SILENCE else logging.DEBUG
+            self._log.log(
+                level,
+                "%(slot)s: silent for %(pause).1f s because of %(reason)s",
+                details,
+            )
+        if change.settled_at is not None and _differs(
+            change.settled_at, tally.told_place, _MOVED
+        ):
+            self._tell_place(slot, tally, change.settled_at, outcome)
+        elif change.new_rate != change.old_rate:
+            self._tell_rate(slot, tally, change, details)
+
+    def _tell_place(
+        self, slot: Scope, tally: Tally, rate: float, outcome: Outcome
+    ) -> None:
+        tally.told_place = tally.told_rate = rate
+        self._log.log(
+            self.level(slot),
+            "%(slot)s: settled at %(rate).3g/s, %(place)s",
+            {
+                "slot": printable(slot.key),
+                "rate": rate,
+                "place": _place(slot, outcome),
+            },
+        )
+
+    def _tell_rate(
+        self, slot: Scope, tally: Tally, change: Change, details: dict[str, object]
+    ) -> None:
+        level = logging.DEBUG
+        is_first_relief = change.relieved and not tally.told_relief
+        if is_first_relief or _differs(change.new_rate, tally.told_rate, _MUCH):
+            slower = change.new_rate < change.old_rate
+            level = logging.INFO if slower else self.level(slot)
+            tally.told_rate = change.new_rate
+            tally.told_relief = tally.told_relief or change.relieved
+        self._log.log(
+            level,
+            "%(slot)s: rate %(old).3g/s → %(new).3g/s because of %(reason)s",
+            details,
+        )
+
+    def _tell_concurrency(self, slot: Scope, tally: Tally) -> None:
+        before, tally.told_concurrency = tally.told_concurrency, slot.concurrency
+        if before is not None and slot.concurrency < before:
+            self._log.info(
+                "%(slot)s: at most %(most)d requests at once, since it has refused "
+                "more",
+                {"slot": printable(slot.key), "most": slot.concurrency},
+            )
+
+    def level(self, slot: Scope) -> int:
+        """The level of good news of this slot."""
+        if slot.key in self._told_of:
+            return logging.INFO
+        if len(self._told_of) >= _MOST_TOLD:
+            return logging.DEBUG
+        self._told_of.add(slot.key)
+        if len(self._told_of) == _MOST_TOLD:
+            self._log.info(
+                "Of further slots, only slowdowns are told; the rest has level DEBUG"
+            )
+        return logging.INFO
+
+
+def reason_of(outcome: Outcome, change: Change) -> str:
+    if change.relieved:
+        return "slow answers"
+    if outcome.quota is None and change.new_rate > change.old_rate:
+        return "sustained success"
+    return outcome.reason or "its quota"
+
+
+def _place(slot: Scope, outcome: Outcome) -> str:
+    if outcome.quota is not None:
+        return "as the host's quota headers say"
+    if slot.bound_by is Cause.SETTINGS:
+        return "the most that your settings allow"
+    return "just under what the host allows"
+
+
+def _differs(rate: float, told: float | None, factor: float) -> bool:
+    return told is None or not told / factor < rate < told * factor

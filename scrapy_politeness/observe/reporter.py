@@ -1,0 +1,154 @@
+"""Makes a report of the crawl that has just ended."""
+
+from __future__ import annotations
+
+import logging
+import math
+from datetime import datetime, timedelta, timezone
+from functools import partial
+from secrets import token_hex
+from typing import TYPE_CHECKING
+
+import scrapy_politeness
+from scrapy_politeness.engine import in_thread
+from scrapy_politeness.observe.names import printable
+from scrapy_politeness.observe.page import render
+from scrapy_politeness.observe.report import (
+    VERSION,
+    Figures,
+    Report,
+    Series,
+    SlotReport,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from scrapy import Spider
+
+    from scrapy_politeness.observe.census import Census, SlotView
+    from scrapy_politeness.observe.sampler import Sampler
+    from scrapy_politeness.observe.tally import Tallies, Tally
+    from scrapy_politeness.observe.timeline import Timeline
+
+logger = logging.getLogger(__name__)
+
+# A page with more becomes too long to read, and to load.
+MOST_PLOTTED = 24
+MOST_LISTED = 200
+
+
+def report_of(
+    census: Census,
+    tallies: Tallies,
+    sampler: Sampler,
+    spider: str,
+    finish_reason: str,
+) -> Report:
+    seconds = census.at - sampler.start
+    sampler.overall.extend(census.at)
+    ranked = sorted(census.slots, key=_interest, reverse=True)
+    listed, rest = ranked[:MOST_LISTED], ranked[MOST_LISTED:]
+    other = census.other.copy()
+    for view in rest:
+        other.add(view.tally)
+    started = datetime.now(timezone.utc) - timedelta(seconds=seconds)
+    return Report(
+        version=VERSION,
+        software=f"scrapy-politeness {scrapy_politeness.__version__}",
+        spider=printable(spider),
+        started=started.isoformat(timespec="milliseconds"),
+        seconds=round(seconds, 3),
+        finish_reason=printable(finish_reason),
+        total=_figures(census.total),
+        series=_series(sampler.overall, seconds),
+        slots=[
+            _slot(view, _series_of(tallies.of(view.key), census.at, seconds))
+            if n < MOST_PLOTTED
+            else _slot(view, None)
+            for n, view in enumerate(listed)
+        ],
+        others=census.others + len(rest),
+        other=_figures(other),
+    )
+
+
+async def publish(report: Report, path: Path, spider: Spider) -> None:
+    """Write the page without holding up anybody; a failure ends no crawl."""
+    extra = {"spider": spider}
+    try:
+        await in_thread(partial(write_report, report, path))
+    except OSError as error:
+        logger.error(
+            "The report cannot be written: %(error)s", {"error": error}, extra=extra
+        )
+    else:
+        logger.info("The report is in %(path)s", {"path": path}, extra=extra)
+
+
+def write_report(report: Report, path: Path) -> None:
+    """Write the page at once or not at all: nobody ever finds half of it."""
+    page = render(report)
+    draft = path.with_name(f".politeness-report-{token_hex(8)}")
+    try:
+        with draft.open("x", encoding="utf-8") as file:
+            file.write(page)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _interest(view: SlotView) -> tuple[int, float, int]:
+    tally = view.tally
+    return tally.refused + tally.timed_out, tally.waited, tally.sent
+
+
+def _slot(view: SlotView, series: Series | None) -> SlotReport:
+    status = view.status
+    return SlotReport(
+        name=printable(view.key),
+        figures=_figures(view.tally),
+        average_interval=_short(view.tally.average_interval),
+        rate=None if status is None else _short(status.rate),
+        ceiling=None if status is None else _short(status.ceiling),
+        health=None if status is None else status.health.value,
+        series=series,
+    )
+
+
+def _figures(tally: Tally) -> Figures:
+    return Figures(
+        sent=tally.sent,
+        served=tally.served,
+        refused=tally.refused,
+        timed_out=tally.timed_out,
+        failed=tally.failed,
+        rescheduled=tally.rescheduled,
+        waited=round(tally.waited, 3),
+        causes={c.name.lower(): round(s, 3) for c, s in tally.causes.items()},
+    )
+
+
+def _series_of(tally: Tally, now: float, seconds: float) -> Series | None:
+    if tally.recording is None:
+        return None
+    tally.recording.finish(now)
+    return _series(tally.recording.timeline, seconds)
+
+
+def _series(timeline: Timeline, seconds: float) -> Series:
+    # The last request may stand for a time after the crawl.
+    length = math.ceil(seconds / timeline.width)
+    return Series(
+        width=timeline.width,
+        sent=[round(count, 3) for count in timeline.sent[:length]],
+        refused=list(timeline.refused[:length]),
+        silent=[round(spent, 3) for spent in timeline.silent[:length]],
+        rate=[_short(rate or None) for rate in timeline.rate[:length]],
+        ceiling=[_short(rate or None) for rate in timeline.ceiling[:length]],
+    )
+
+
+def _short(value: float | None) -> float | None:
+    """Four digits are more than anybody reads, and keep the page small."""
+    return None if value is None else float(f"{value:.4g}")

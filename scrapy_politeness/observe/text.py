@@ -1,0 +1,66 @@
+"""Words for people, in which nothing from outside can do harm."""
+
+from __future__ import annotations
+
+import unicodedata
+
+_UNITS = (("d", 86400), ("h", 3600), ("min", 60))
+
+
+def escaped(text: str) -> str:
+    """Names come from outside: none may command a terminal, or run from right to
+    left."""
+    if text.isprintable():
+        return text
+    return "".join(map(_escaped, text))
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def width(text: str) -> int:
+    """How many columns a terminal needs for a printable text."""
+    if text.isascii():
+        return len(text)
+    return sum(map(_columns, text))
+
+
+def _columns(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def shortened(text: str, columns: int) -> str:
+    """The text, escaped, and cut where it is wider."""
+    text = escaped(text)
+    if width(text) <= columns:
+        return text
+    while width(text) > columns - 1:
+        text = text[:-1]
+    return text + "…"
+
+
+def duration(seconds: float) -> str:
+    for unit, length in _UNITS:
+        if seconds >= length:
+            count = int(seconds // length)
+            rest = seconds - count * length
+            return f"{count} {unit}{_smaller(unit, rest)}"
+    return f"{seconds:.0f} s"
+
+
+def _smaller(unit: str, seconds: float) -> str:
+    smaller, length = {"d": ("h", 3600), "h": ("min", 60), "min": ("s", 1)}[unit]
+    count = int(seconds // length)
+    return f" {count} {smaller}" if count else ""
+
+
+def rate(per_second: float) -> str:
+    """A rate of less than one per second is easier to read by the minute."""
+    if 0 < per_second < 0.1:
+        return f"{60 * per_second:.3g}/min"
+    return f"{per_second:.3g}/s"

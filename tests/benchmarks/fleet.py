@@ -1,0 +1,179 @@
+"""What one Redis server carries, and what sharing a budget costs a crawl.
+
+    python -m tests.benchmarks.fleet [--seconds 3] [--pages 600] [--only permits crawls]
+
+Permits per second of one process, with one permit a round trip and with more; the
+memory that a host takes in Redis; crawls of the same pages behind the same limit by
+one process without Redis, by one and by four with it; and a crawl at a fixed rate that
+nothing holds up, with the memory store and with Redis, by turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from contextlib import ExitStack
+from statistics import median
+from typing import Any
+
+from scrapy_politeness.stores.redis import Call, Keys, Link
+from tests.crawl import Crawl, crawl, start_crawl
+from tests.redis_server import RedisServer
+from tests.settings import fixed
+from tests.site import Site
+
+SETTINGS = {
+    "POLITENESS_START_RATE": 5,
+    "POLITENESS_MAX_RATE": 100,
+    "POLITENESS_BACKOFF_BASE": 1,
+    "POLITENESS_ROBOTS": False,
+    "LOG_LEVEL": "INFO",
+}
+LIMIT = 20.0
+FIXED_RATE = 200
+ROUNDS = 3
+
+
+def grant(host: int, wanted: int) -> Call:
+    keys = Keys(alone=True).of(f"slot:host{host}.example")
+    horizon, longest = 200_000, 3_600_000_000
+    # So fast that the budget itself refuses nothing.
+    arguments: list[str | int] = ["me", wanted, horizon, 0, longest, 0, -1, 1, 0, 1, 1]
+    return Call("grant", [keys.lore, keys.gist, keys.times, keys.members], arguments)
+
+
+async def permits_per_second(url: str, seconds: float, hosts: int, each: int) -> float:
+    link = Link(url)
+    granted, n = 0, 0
+    began_at = time.perf_counter()
+    while (elapsed := time.perf_counter() - began_at) < seconds:
+        calls = [grant((n + host) % 1000, each) for host in range(hosts)]
+        granted += sum(len(answer[6]) for answer in await link.run(calls))
+        n += hosts
+    await link.close()
+    return granted / elapsed
+
+
+def measure_permits(seconds: float) -> None:
+    print("| permits per second of one process | |\n|---|--:|")
+    with RedisServer() as server:
+        for title, hosts, each in (
+            ("one a round trip", 1, 1),
+            ("one each of 32 hosts a round trip", 32, 1),
+            ("leases of 4 (20/s)", 1, 4),
+            ("leases of 40 (200/s)", 1, 40),
+        ):
+            rate = asyncio.run(permits_per_second(server.url, seconds, hosts, each))
+            print(f"| {title} | {rate:,.0f} |", flush=True)
+
+
+def measure_memory(hosts: int = 2000) -> None:
+    """Hosts that were visited once, and one whose limit was found."""
+    with RedisServer() as server, Site(200, limit="20/second") as site:
+        client = server.client()
+        before = used_memory(client)
+        asyncio.run(_visit(server.url, hosts))
+        print(f"\na visited host: {(used_memory(client) - before) / hosts:,.0f} bytes")
+        settings = {**SETTINGS, "POLITENESS_REDIS_URL": server.url}
+        crawl(urls=site.page_urls(), settings=settings)
+        keys = Keys(alone=True).of("slot:127.0.0.1")
+        print(f"all details of a host: {client.memory_usage(keys.lore):,} bytes")
+        print(f"in short: {client.memory_usage(keys.gist):,} bytes\n")
+
+
+def used_memory(client: Any) -> int:
+    return int(client.info("memory")["used_memory"])
+
+
+async def _visit(url: str, hosts: int) -> None:
+    link = Link(url)
+    await link.run([grant(host, 1) for host in range(hosts)])
+    await link.close()
+
+
+def run_crawls(processes: int, pages: int) -> tuple[float, float, int, int]:
+    """Return seconds, the rate when settled, refusals and pages fetched."""
+    with ExitStack() as stack:
+        site = stack.enter_context(Site(pages, limit=f"{LIMIT:.0f}/second"))
+        settings = dict(SETTINGS)
+        if processes:
+            server = stack.enter_context(RedisServer())
+            settings["POLITENESS_REDIS_URL"] = server.url
+        number = max(1, processes)
+        urls = site.page_urls()
+        running = [
+            stack.enter_context(start_crawl(urls=urls[n::number], settings=settings))
+            for n in range(number)
+        ]
+        for one in running:
+            one.wait(600)
+        arrivals = site.arrivals
+        first, last = arrivals[0].at, arrivals[-1].at
+        served = [a.at for a in arrivals if a.status == 200]
+        late = [at for at in served if at > first + 0.5 * (last - first)]
+        settled = (len(late) - 1) / (late[-1] - late[0])
+        return last - first, settled, site.refusals(), len(site.pages_served())
+
+
+def measure_crawls(pages: int) -> None:
+    ideal = pages / LIMIT
+    print(f"{pages} pages behind a moving window of {LIMIT:.0f}/s, nothing told")
+    print("| | fetched | share of the fastest possible | settled at | refusals |")
+    print("|---|--:|--:|--:|--:|")
+    for title, processes in (
+        ("one process, no Redis", 0),
+        ("one process", 1),
+        ("four processes", 4),
+    ):
+        seconds, settled, refusals, fetched = run_crawls(processes, pages)
+        print(
+            f"| {title} | {fetched} | {ideal / seconds:.3f} | {settled:.1f}/s "
+            f"| {refusals} |",
+            flush=True,
+        )
+
+
+def measure_overhead(pages: int) -> None:
+    """At a rate that one process can just manage."""
+    print(f"\n{pages} pages at {FIXED_RATE}/s")
+    pace: list[float] = []
+    work: list[float] = []
+    with RedisServer() as server, Site(pages) as site:
+        for _ in range(ROUNDS):
+            by_memory = _at_fixed_rate(site, {})
+            by_redis = _at_fixed_rate(site, {"POLITENESS_REDIS_URL": server.url})
+            pace.append(by_memory.seconds / by_redis.seconds)
+            work.append(by_redis.cpu_seconds / by_memory.cpu_seconds)
+            server.client().flushall()
+    print(f"pages per second, Redis to memory: {median(pace):.3f} {pace}")
+    print(f"CPU seconds, Redis to memory: {median(work):.2f} {work}")
+
+
+def _at_fixed_rate(site: Site, more: dict[str, Any]) -> Crawl:
+    settings = {**fixed(FIXED_RATE), "LOG_LEVEL": "INFO", **more}
+    settings |= {"CONCURRENT_REQUESTS": 32, "CONCURRENT_REQUESTS_PER_DOMAIN": 32}
+    return crawl(urls=site.page_urls(), settings=settings, timeout=300)
+
+
+PARTS = ("permits", "memory", "crawls", "overhead")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--pages", type=int, default=600)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    options = parser.parse_args()
+    if "permits" in options.only:
+        measure_permits(options.seconds)
+    if "memory" in options.only:
+        measure_memory()
+    if "crawls" in options.only:
+        measure_crawls(options.pages)
+    if "overhead" in options.only:
+        measure_overhead(2 * options.pages)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""A slot on virtual time whose doings are told and counted as in a crawl."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scrapy.utils.test import get_crawler
+
+from scrapy_politeness.core.outcome import Outcome, Verdict
+from scrapy_politeness.core.route import Flight, Route
+from scrapy_politeness.observe.census import Census, SlotView
+from scrapy_politeness.observe.news import News
+from scrapy_politeness.observe.reporter import report_of
+from scrapy_politeness.observe.tally import Tallies
+
+if TYPE_CHECKING:
+    from scrapy_politeness.core.lessons import Change
+    from scrapy_politeness.core.outcome import Permit
+    from scrapy_politeness.core.scope import Scope
+    from scrapy_politeness.observe.report import Report
+    from scrapy_politeness.observe.sampler import Sampler
+
+
+class Newsroom:
+    """``waiting`` requests wait for each slot, all the time."""
+
+    def __init__(self, waiting: int = 100, sampler: Sampler | None = None) -> None:
+        self.crawler = get_crawler()
+        self.tallies = Tallies(lambda slot: waiting)
+        self.news = News(self.crawler, self.tallies, sampler)
+
+        self._sampler = sampler
+        self._scopes: dict[str, Scope] = {}
+        self._waiting = waiting
+
+    def observe(self, scope: Scope) -> Observed:
+        self._scopes[scope.key] = scope
+        return Observed(scope, self.news)
+
+    def report(self, now: float) -> Report:
+        """The report of a crawl that began at 0."""
+        assert self._sampler is not None
+        views = tuple(
+            SlotView(key, self._scopes[key].status(now), self._waiting, tally.copy())
+            for key, tally in self.tallies
+        )
+        total = self.tallies.total
+        census = Census(
+            at=now,
+            slots=views,
+            other=self.tallies.other,
+            others=self.tallies.others,
+            total=total,
+            done=total.served,
+            pending=0,
+            in_progress=0,
+        )
+        return report_of(census, self.tallies, self._sampler, "spider", "finished")
+
+
+class Observed:
+    """A law for the simulator: that of the scope."""
+
+    def __init__(self, scope: Scope, news: News) -> None:
+        self.scope = scope
+        self._news = news
+
+    @property
+    def ready_at(self) -> float:
+        return self.scope.ready_at
+
+    @property
+    def has_room(self) -> bool:
+        return self.scope.has_room
+
+    def take(self, now: float) -> Permit:
+        permit = self.scope.take(now)
+        self._news.sent(Flight(Route(self.scope), permit, ()), now)
+        return permit
+
+    def settle(
+        self, permit: Permit, outcome: Outcome, now: float, chance: float
+    ) -> Change:
+        change = self.scope.settle(permit, outcome, now, chance)
+        self._news.settled(self.scope, outcome, change, now)
+        return change
+
+    def serve(self, permit: Permit, now: float) -> None:
+        self.settle(permit, Outcome(Verdict.SERVED), now, 0.0)

@@ -1,0 +1,138 @@
+"""What people read in the log and in the stats."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scrapy_politeness.core.governor import Bounds
+from scrapy_politeness.core.outcome import Outcome, Verdict
+from scrapy_politeness.core.scope import Scope
+from scrapy_politeness.observe.news import MOST_IN_STATS
+from scrapy_politeness.simulator import (
+    ConnectionLimit,
+    QueueingServer,
+    RetryAfter,
+    Server,
+    TokenBucket,
+    simulate,
+)
+from tests.crawl import crawl
+from tests.observed import Newsroom
+from tests.settings import HOSTILE, NO_ROBOTS, fixed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.site import Site
+
+
+def scope(key: str = "wiki.example.org", **bounds: Any) -> Scope:
+    return Scope(key, Bounds(**bounds), spacing=0.0, concurrency=8)
+
+
+def lines(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
+    return [r.getMessage() for r in caplog.records if r.levelno == level]
+
+
+def test_speedups_and_waits_can_be_read_in_the_log(site: Callable[..., Site]) -> None:
+    server = site(30, hosts=["127.0.1.1"])
+    settings = {
+        **NO_ROBOTS,
+        "POLITENESS_START_RATE": 5,
+        "POLITENESS_MAX_RATE": 10,
+    }
+    result = crawl(urls=server.page_urls(), settings=settings)
+    waits = re.findall(
+        r"DEBUG: 127.0.1.1: the next request may go in 0.\d\d s, (\d+) in the queue",
+        result.log,
+    )
+    assert {int(depth) for depth in waits} >= set(range(5, 26))
+    assert (
+        "INFO: 127.0.1.1: settled at 10/s, the most that your settings allow"
+        in result.log
+    )
+    assert result.stats["politeness/slots"] == 1
+    assert result.stats["politeness/slots/127.0.1.1/served"] == 30
+    held = result.stats["politeness/slots/127.0.1.1/held_seconds"]
+    assert 2.5 < held <= result.seconds
+    assert result.stats["politeness/held_seconds"] == held
+
+
+@pytest.mark.parametrize(
+    ("server", "told"),
+    [
+        (RetryAfter(TokenBucket(4, burst=8)), "just under what the host allows"),
+        (
+            ConnectionLimit(3, 0.5, round_trip=0.05),
+            "requests at once, since it has refused",
+        ),
+        (QueueingServer(5), "because of slow answers"),
+    ],
+    ids=["rate", "connections", "latency"],
+)
+def test_hours_with_one_host_do_not_flood_the_log(
+    caplog: pytest.LogCaptureFixture, server: Server, told: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    seconds = 4 * 3600
+    report = simulate([Newsroom().observe(scope())], server, seconds=seconds)
+    news = lines(caplog, logging.INFO)
+    assert any(told in line for line in news)
+    # Each refusal has a line of its own, and one when that is over.
+    assert len(news) < 20 + report.refused
+    assert len(lines(caplog, logging.WARNING)) <= report.refused + 1
+
+
+def test_a_slot_is_warned_of_once_when_its_requests_have_waited_long(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    slow = scope(start_rate=0.5, max_rate=0.5)
+    simulate([Newsroom(7).observe(slow)], TokenBucket(4, burst=8), seconds=29)
+    assert not lines(caplog, logging.WARNING)
+    simulate([Newsroom(7).observe(slow)], TokenBucket(4, burst=8), seconds=300)
+    [warning] = lines(caplog, logging.WARNING)
+    assert "waited for more than 30 s" in warning
+    assert "because of your settings; now 0.5/s are sent, and 7 wait" in warning
+
+
+def test_of_thousands_of_hosts_only_slowdowns_are_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    room = Newsroom()
+    for number in range(300):
+        observed = room.observe(scope(f"host{number}.example"))
+        simulate([observed], TokenBucket(50, burst=50), seconds=25)
+    assert len(lines(caplog, logging.INFO)) < 300
+    permit = observed.take(30.0)
+    observed.settle(permit, Outcome(Verdict.REFUSED, "429"), 30.1, 0.0)
+    assert "host299.example: rate" in lines(caplog, logging.WARNING)[-1]
+
+
+def test_stats_name_a_bounded_number_of_slots(site: Callable[..., Site]) -> None:
+    hosts = [f"127.0.1.{number}" for number in range(1, 41)]
+    server = site(1, hosts=hosts)
+    urls = [url for host in hosts for url in server.page_urls(host)]
+    result = crawl(urls=urls, settings=fixed(20))
+    named = {key.split("/")[2] for key in result.stats if "politeness/slots/" in key}
+    assert len(named) == MOST_IN_STATS
+    assert result.stats["politeness/slots"] == 40
+
+
+def test_a_hostile_name_of_a_slot_stays_on_its_line(site: Callable[..., Site]) -> None:
+    server = site(6, hosts=["127.0.1.1"], limit="2/second", retry_after="1")
+    requests = [
+        {"url": url, "meta": {"politeness_slot": HOSTILE}} for url in server.page_urls()
+    ]
+    settings = {**NO_ROBOTS, "POLITENESS_START_RATE": 5}
+    result = crawl(requests=requests, settings=settings)
+    assert result.stats["politeness/refused"] > 0
+    assert r"x\n2026-01-01 [root] error: forged \x1b[31m\u202e</script>" in result.log
+    assert "\x1b" not in result.log
+    assert "\u202e" not in result.log
+    assert not re.search(r"^2026-01-01", result.log, re.M)
+    assert all(key.isprintable() for key in result.stats)
