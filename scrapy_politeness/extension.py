@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from scrapy_politeness.core.route import Flight, Route
     from scrapy_politeness.core.scope import Scope
     from scrapy_politeness.fleet import Fleet
-    from scrapy_politeness.pqueue import PolitePriorityQueue
+    from scrapy_politeness.slot_queue import SlotQueue
 
 # Seconds. The wall clock, which robots.txt means, and the monotonic one drift apart: a
 # little may be missing when a silence of hours ends, which is no news.
@@ -69,7 +69,7 @@ class PolitenessExtension:
         self.engine = Engine(crawler)
         self.alarm = Alarm(self.engine.wake)
         self._records = _open_records(self.policy, crawler.spider)
-        self._queues: list[PolitePriorityQueue] = []
+        self._queues: list[SlotQueue] = []
         self.fleet = self._open_fleet(crawler.spider)
         self.layers = Layers(
             self.policy, self.engine, self._is_pending, self._recall, self.fleet
@@ -196,7 +196,7 @@ class PolitenessExtension:
         self._scope_changed(scope)
         self.news.outside_hours(scope, hours, wait)
 
-    def add_queue(self, queue: PolitePriorityQueue) -> None:
+    def add_queue(self, queue: SlotQueue) -> None:
         """The scheduler's queues, in memory and on disk, share the slots."""
         self._queues.append(queue)
 
@@ -377,15 +377,15 @@ class PolitenessExtension:
         self._stop()
         census = self.census()
         self.news.closed(census)
+        if self.fleet is not None:
+            await self.fleet.close()
+        if self._records is not None:
+            await self._records.wait_closed()
         if self._sampler is not None and self.policy.report_path is not None:
             tallies = self._stock.tallies
             report = report_of(census, tallies, self._sampler, spider.name, reason)
             await publish(report, self.policy.report_path, spider)
         await self._observers.close()
-        if self.fleet is not None:
-            await self.fleet.close()
-        if self._records is not None:
-            await self._records.wait_closed()
 
     def _stop(self) -> None:
         self.alarm.stop()
