@@ -352,7 +352,7 @@ def test_errors_that_pass_are_waited_for(project: Project) -> None:
 
     assert read_archive(project.archive(api)) == archive_of(wiki, (100,))
     assert "because of MediaWiki readonly" in crawl.log
-    assert "2 refusals, all of them asked again later" in summary(crawl)
+    assert "Refusals in this run: 2, all asked again later" in summary(crawl)
     assert "Nothing is missing" in summary(crawl)
 
 

@@ -83,7 +83,7 @@ def summary(spider: IrowikiSpider, reason: str) -> tuple[int, str]:
         f"{counts} are archived.",
         verdict,
         *_about_the_wiki(spider, counts),
-        f"In this run: {_in_this_run(spider)}.",
+        f"Refusals in this run: {_refusals(spider)}.",
         f"The archive: {spider.folder.resolve()}",
         *_report(spider),
     ]
@@ -121,15 +121,15 @@ def _about_the_wiki(spider: IrowikiSpider, counts: Counts) -> list[str]:
     ]
 
 
-def _in_this_run(spider: IrowikiSpider) -> str:
+def _refusals(spider: IrowikiSpider) -> str:
     stats = spider.crawler.stats
     assert stats is not None
     refused = stats.get_value("politeness/refused", 0)
     given_up = stats.get_value("politeness/given_up", 0)
-    text = f"{refused} refusals"
+    text = str(refused)
     if refused:
         again = "all" if not given_up else f"all but {given_up}"
-        text += f", {again} of them asked again later"
+        text += f", {again} asked again later"
     return f"{text} (demo wiki: {spider.demo.tally()})" if spider.demo else text
 
 
