@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from redis.backoff import NoBackoff
+from redis.exceptions import ResponseError
 from redis.retry import Retry
 
 from scrapy_politeness.scrapy_redis import PoliteQueue
@@ -255,6 +256,7 @@ def test_more_slots_than_one_answer_tells_are_all_found(make_queue: Make) -> Non
     found: list[str] = []
     while len(other):
         found += urls(other)
+        time.sleep(0.05)
     assert len(set(found)) == 1500
 
 
@@ -338,3 +340,15 @@ def test_requests_of_another_queue_are_left_alone(
 def test_the_queue_must_outlive_a_process(make_queue: Make) -> None:
     with pytest.raises(ValueError, match="SCHEDULER_PERSIST=False: must be True"):
         make_queue(SCHEDULER_PERSIST=False)
+
+
+def test_a_request_that_redis_refuses_blocks_no_others(
+    make_queue: Make, redis_server: RedisServer
+) -> None:
+    queue = make_queue()
+    redis_server.client().set("{quiet:requests}:of:a", "something else")
+    with pytest.raises(ResponseError):
+        queue.push(page("a/1"))
+    queue.push(page("b/1"))
+    redis_server.client().delete("{quiet:requests}:of:a")
+    assert urls(queue) == ["b/1"]
