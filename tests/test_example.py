@@ -169,6 +169,7 @@ def test_reads_the_wiki_whose_api_it_is_given(
     assert not archive.repeats
     assert "Nothing is missing" in summary(crawl)
     assert "demo wiki" not in crawl.log
+    assert "please put your address there" in crawl.log
     assert current_texts(project, api) == {
         page["pageid"]: archive.revisions[page["revid"]]["text"].encode()
         for page in archive.pages.values()
