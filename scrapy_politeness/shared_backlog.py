@@ -8,8 +8,7 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
+from redis import exceptions
 from scrapy.utils.request import request_from_dict
 
 from scrapy_politeness.backlog import DAMAGE
@@ -37,7 +36,13 @@ _NEW_AT_REST = 1000
 # Where others were faster with one slot, they may have been with so many.
 _DOUBTFUL = 100
 
-_AWAY = (RedisConnectionError, RedisTimeoutError)
+# Full, or about to be replaced, is as good as gone.
+_AWAY = (
+    exceptions.ConnectionError,
+    exceptions.OutOfMemoryError,
+    exceptions.ReadOnlyError,
+    exceptions.TimeoutError,
+)
 
 
 class Serializer(Protocol):
@@ -146,12 +151,16 @@ class SharedBacklog:
 
     def _send_kept(self) -> None:
         while self._kept:
-            slot = self._kept[0].slot
-            is_new = slot not in self._counts
-            self._counts[slot], self._size = self._queue.push(*self._kept[0])
-            self._kept.popleft()
+            kept = self._kept.popleft()
+            try:
+                waiting, self._size = self._queue.push(*kept)
+            except _AWAY:
+                self._kept.appendleft(kept)
+                raise
+            is_new = kept.slot not in self._counts
+            self._counts[kept.slot] = waiting
             if is_new:
-                self._found(slot)
+                self._found(kept.slot)
 
     def _ask(self, slot: str | None, most_new: int) -> Tidings | None:
         doubtful = self._next_doubtful() if self._was_late else []

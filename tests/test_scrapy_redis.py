@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from redis.backoff import NoBackoff
+from redis.exceptions import ResponseError
 from redis.retry import Retry
 
 from scrapy_politeness.scrapy_redis import PoliteQueue
 from tests.crawl import start_crawl
-from tests.ready import extension_of, page, urls
+from tests.ready import conduct_of, page, urls
 from tests.settings import JITTER, NO_ROBOTS
 from tests.site import Answer
 from tests.spiders import Pages
@@ -255,6 +256,7 @@ def test_more_slots_than_one_answer_tells_are_all_found(make_queue: Make) -> Non
     found: list[str] = []
     while len(other):
         found += urls(other)
+        time.sleep(0.05)
     assert len(set(found)) == 1500
 
 
@@ -323,8 +325,8 @@ def test_what_cannot_be_pushed_waits_until_redis_is_back(
 def test_the_engine_is_woken_to_look_again(make_queue: Make) -> None:
     queue = make_queue()
     assert queue.pop() is None
-    extension = extension_of(queue._shared._spider.crawler)
-    assert 0 < extension.alarm._at - time.monotonic() <= 1
+    conduct = conduct_of(queue._shared._spider.crawler)
+    assert 0 < conduct.alarm._at - time.monotonic() <= 1
 
 
 def test_requests_of_another_queue_are_left_alone(
@@ -338,3 +340,15 @@ def test_requests_of_another_queue_are_left_alone(
 def test_the_queue_must_outlive_a_process(make_queue: Make) -> None:
     with pytest.raises(ValueError, match="SCHEDULER_PERSIST=False: must be True"):
         make_queue(SCHEDULER_PERSIST=False)
+
+
+def test_a_request_that_redis_refuses_blocks_no_others(
+    make_queue: Make, redis_server: RedisServer
+) -> None:
+    queue = make_queue()
+    redis_server.client().set("{quiet:requests}:of:a", "something else")
+    with pytest.raises(ResponseError):
+        queue.push(page("a/1"))
+    queue.push(page("b/1"))
+    redis_server.client().delete("{quiet:requests}:of:a")
+    assert urls(queue) == ["b/1"]
