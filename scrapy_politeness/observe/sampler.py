@@ -15,10 +15,6 @@ if TYPE_CHECKING:
 # intervals, and than this many seconds, nothing was sent in between.
 _GAP = 2.0
 
-# Of all slots together, each request stands for a second: most crawls begin with
-# slots that send in step.
-_SMOOTH = 1.0
-
 
 class Recording:
     """The timeline of one slot, and what is not over yet."""
@@ -68,7 +64,7 @@ class Recording:
         timeline = self.timeline
         if self._last_sent is not None:
             stands_for = max(self._interval, self._gap)
-            until = min(self._last_sent + stands_for, timeline.end_of_bucket(now))
+            until = min(self._last_sent + stands_for, now)
             share = (until - self._last_sent) / stands_for
             timeline.note_sent(self._last_sent, until, share)
             self._last_sent = None
@@ -93,7 +89,7 @@ class Sampler:
 
     def sent(self, slot: Scope, tally: Tally, permit: Permit) -> None:
         now = permit.sent_at
-        self.overall.note_sent(now, now + _SMOOTH)
+        self.overall.note_sent(now, now)
         self._recording(tally).sent(now, 1 / slot.rate)
         self._note_rate(slot, tally, now)
 
