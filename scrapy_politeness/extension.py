@@ -391,6 +391,8 @@ class PolitenessExtension:
 
     def _spider_opened(self, spider: Spider) -> None:
         tell_terms(self.policy, spider, by_queue=bool(self._queues))
+        if self._sampler is not None:
+            self._sampler.begin(time.monotonic(), self._stock.tallies)
         if self.fleet is not None:
             self.fleet.start()
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from scrapy_politeness.observe.timeline import Timeline
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from scrapy_politeness.core.outcome import Outcome, Permit
     from scrapy_politeness.core.scope import Scope
     from scrapy_politeness.observe.tally import Tally
@@ -86,6 +88,15 @@ class Sampler:
     def __init__(self, start: float) -> None:
         self.start = start
         self.overall = Timeline(start)
+
+    def begin(self, now: float, tallies: Iterable[tuple[str, Tally]]) -> None:
+        """The spider is open: from now on, time counts. Nothing was sent so far, but
+        slots may be silent since an earlier run."""
+        self.start = now
+        self.overall = Timeline(now)
+        for _, tally in tallies:
+            if tally.recording is not None:
+                tally.recording.timeline = Timeline(now)
 
     def sent(self, slot: Scope, tally: Tally, permit: Permit) -> None:
         now = permit.sent_at
