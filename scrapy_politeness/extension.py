@@ -104,6 +104,9 @@ class PolitenessExtension:
 
     def _spider_opened(self, spider: Spider) -> None:
         tell_terms(self.policy, spider, by_queue=bool(self.conduct.queues))
+        if self.conduct.sampler is not None:
+            tallies = self.conduct.stock.tallies
+            self.conduct.sampler.begin(time.monotonic(), tallies)
         if self.conduct.fleet is not None:
             self.conduct.fleet.start()
         self._observers.start()
