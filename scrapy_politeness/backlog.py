@@ -37,8 +37,6 @@ class Backlog(Protocol):
     def pop(self, slot: str) -> Request | None:
         """Return None where the next one was damaged, and has been dropped."""
 
-    def peek(self, slot: str) -> Request | None: ...
-
     def slots(self) -> Collection[str]:
         """Return the slots that have requests."""
 
@@ -50,6 +48,12 @@ class Backlog(Protocol):
     def __contains__(self, slot: str) -> bool: ...
 
     def __len__(self) -> int: ...
+
+
+class OwnBacklog(Backlog, Protocol):
+    """Of this process alone."""
+
+    def peek(self, slot: str) -> Request | None: ...
 
     def close(self) -> None: ...
 
@@ -140,7 +144,7 @@ _MOST_LOG_BYTES = _CHECKPOINT_PAGES * 4096
 
 # What unpickling bytes that were damaged can raise, and making a request of fields
 # that do not fit the spider any more.
-_DAMAGE = (
+DAMAGE = (
     AttributeError,
     EOFError,
     ImportError,
@@ -223,7 +227,7 @@ class DiskBacklog:
             del self._counts[slot]
         try:
             request = self._request(body)
-        except _DAMAGE as error:
+        except DAMAGE as error:
             self._db.execute("DELETE FROM requests WHERE id = ?", (key,))
             self._log.warning(
                 "%(slot)s: a request left by an earlier run cannot be restored, and is "
@@ -238,7 +242,7 @@ class DiskBacklog:
         _, body = self._db.execute(_NEXT, (slot,)).fetchone()
         try:
             return self._request(body)
-        except _DAMAGE:
+        except DAMAGE:
             return self.pop(slot)  # which drops it, and says so
 
     def rest(self) -> None:

@@ -5,11 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.ready import ready_crawlers
 from tests.redis_server import RedisServer
 from tests.site import Site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from scrapy.crawler import Crawler
 
 
 @pytest.fixture
@@ -27,3 +30,10 @@ def site() -> Iterator[Callable[..., Site]]:
 def redis_server() -> Iterator[RedisServer]:
     with RedisServer() as server:
         yield server
+
+
+@pytest.fixture
+def crawler() -> Iterator[Callable[..., Crawler]]:
+    """Makes crawlers that are ready to crawl, and do not."""
+    with ready_crawlers() as make:
+        yield make

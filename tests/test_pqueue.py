@@ -5,10 +5,7 @@ from __future__ import annotations
 import pickle
 import sqlite3
 from collections import Counter
-from contextlib import suppress
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
-from unittest.mock import Mock
 
 import pytest
 from queuelib.queue import (
@@ -17,7 +14,7 @@ from queuelib.queue import (
     LifoDiskQueue,
     LifoSQLiteQueue,
 )
-from scrapy import Request, Spider
+from scrapy import Request
 from scrapy.core.scheduler import Scheduler
 from scrapy.pqueues import DownloaderAwarePriorityQueue
 from scrapy.squeues import (
@@ -27,10 +24,10 @@ from scrapy.squeues import (
     PickleLifoDiskQueue,
 )
 from scrapy.utils.misc import build_from_crawler
-from scrapy.utils.test import get_crawler
 
-from scrapy_politeness import PolitenessExtension, PolitePriorityQueue
+from scrapy_politeness import PolitePriorityQueue
 from tests.crawl import crawl, start_crawl
+from tests.ready import conduct_of, page, urls
 from tests.spiders import Pages
 
 if TYPE_CHECKING:
@@ -46,63 +43,6 @@ if TYPE_CHECKING:
     Make: TypeAlias = Callable[..., PolitePriorityQueue]
 
 KINDS = ["memory", "disk"]
-
-
-class Quiet(Spider):
-    name = "quiet"
-
-    def parse(self, response: Any) -> None:
-        pass
-
-
-class Everything(set[Request]):
-    """The downloader still has all that was handed out."""
-
-    def __contains__(self, request: object) -> bool:
-        return True
-
-
-@pytest.fixture
-def crawler() -> Iterator[Callable[..., Crawler]]:
-    """Makes crawlers that are ready to crawl, and do not."""
-    made: list[Crawler] = []
-
-    def make(**settings: Any) -> Crawler:
-        crawler = get_crawler(
-            Quiet,
-            {
-                "ADDONS": {"scrapy_politeness.Addon": 500},
-                "TELNETCONSOLE_ENABLED": False,
-                "POLITENESS_START_RATE": 1e6,
-                "POLITENESS_MAX_RATE": 1e6,
-                "CONCURRENT_REQUESTS_PER_DOMAIN": 1000,
-                **settings,
-            },
-        )
-        crawler.spider = crawler._create_spider()
-        crawler.engine = crawler._create_engine()
-        crawler.engine._slot = SimpleNamespace(  # type: ignore[assignment]
-            inprogress=set(), closing=None, nextcall=Mock()
-        )
-        crawler.engine.downloader.active = Everything()
-        made.append(crawler)
-        return crawler
-
-    yield make
-    for crawler in made:
-        assert crawler.engine is not None
-        crawler.engine.downloader.close()
-        extension = extension_of(crawler)
-        for queue in extension._queues:
-            with suppress(sqlite3.ProgrammingError):  # the test has closed it
-                queue.close()
-        extension._stop()
-
-
-def extension_of(crawler: Crawler) -> PolitenessExtension:
-    extension = crawler.get_extension(PolitenessExtension)
-    assert extension is not None
-    return extension
 
 
 @pytest.fixture(params=KINDS)
@@ -129,18 +69,6 @@ def make_queue(
         return queue
 
     return make
-
-
-def urls(queue: PolitePriorityQueue) -> list[str]:
-    """Pop all that may go, and keep hold of it, as the engine does."""
-    popped = []
-    while (request := queue.pop()) is not None:
-        popped.append(request)
-    return [request.url.removeprefix("http://") for request in popped]
-
-
-def page(path: str, **options: Any) -> Request:
-    return Request(f"http://{path}", **options)
 
 
 def test_an_empty_queue(make_queue: Make) -> None:
@@ -269,7 +197,7 @@ def test_a_slot_with_requests_waiting_is_not_forgotten(
     crawler: Callable[..., Crawler],
 ) -> None:
     made = crawler(POLITENESS_MAX_SLOTS=3)
-    layers = extension_of(made).layers
+    layers = conduct_of(made).layers
     queue = PolitePriorityQueue.from_crawler(made, LifoMemoryQueue, "")
     queue.push(page("waiting/1"))
     waiting, idle = layers.slot("waiting"), layers.slot("idle")

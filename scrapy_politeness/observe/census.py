@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from scrapy_politeness.engine import Engine
     from scrapy_politeness.gate import Gate
     from scrapy_politeness.layers import Layers
-    from scrapy_politeness.pqueue import PolitePriorityQueue
+    from scrapy_politeness.slot_queue import SlotQueue
 
 _TROUBLE = {
     Health.PAUSED: 3,
@@ -122,7 +122,7 @@ class Stock:
         self,
         layers: Layers,
         gate: Gate,
-        queues: Sequence[PolitePriorityQueue],
+        queues: Sequence[SlotQueue],
         engine: Engine,
         stats: StatsCollector,
     ) -> None:

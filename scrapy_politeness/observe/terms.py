@@ -41,7 +41,8 @@ def tell_terms(policy: Policy, spider: Spider | None, *, by_queue: bool) -> None
         log.warning(
             "The scheduler does not use scrapy_politeness.PolitePriorityQueue: "
             "requests that must wait for their host wait in the downloader, where "
-            "they count towards CONCURRENT_REQUESTS and hold up other hosts"
+            "they count towards CONCURRENT_REQUESTS and hold up other hosts (for "
+            "scrapy-redis, there is scrapy_politeness.scrapy_redis.PoliteQueue)"
         )
 
 

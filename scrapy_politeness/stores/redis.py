@@ -69,12 +69,12 @@ class Keys:
         self._alone = alone
 
     def of(self, name: str) -> KeysOfOne:
-        text = _escape(name)
+        text = escaped(name)
         base = f"{{{text}}}" if self._alone else f"{_COMMON_TAG}{text}"
         return KeysOfOne(*(f"{_PREFIX}{base}:{what}" for what in KeysOfOne._fields))
 
 
-def _escape(name: str) -> str:
+def escaped(name: str) -> str:
     """A host may call itself anything: no braces, nothing unprintable, not too long."""
     raw = name.encode("utf-8", "surrogatepass")
     text = _ESCAPED.sub(lambda match: b"%%%02x" % match[0][0], raw).decode()

@@ -1,0 +1,81 @@
+"""The queue for scrapy-redis, which all processes share:
+``SCHEDULER_QUEUE_CLASS = "scrapy_politeness.scrapy_redis.PoliteQueue"``."""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING
+
+from scrapy import signals
+from scrapy.exceptions import DontCloseSpider
+
+from scrapy_politeness.shared_backlog import SharedBacklog
+from scrapy_politeness.slot_queue import SlotQueue, conduct_of
+from scrapy_politeness.stores.shared_queue import SharedQueue
+
+if TYPE_CHECKING:
+    from redis import Redis
+    from scrapy import Request, Spider
+
+    from scrapy_politeness.shared_backlog import Serializer
+
+_NAME = "scrapy_politeness.scrapy_redis.PoliteQueue"
+
+
+class PoliteQueue(SlotQueue):
+    """Each process pops only what it may send now; the rest stays in Redis, for
+    whoever may send it first. None closes while another one is at work."""
+
+    # Each is a round trip, for which the event loop waits.
+    _most_passed_over = 10
+
+    def __init__(
+        self,
+        server: Redis,
+        spider: Spider,
+        key: str,
+        serializer: Serializer | None = None,
+    ) -> None:
+        if not spider.settings.getbool("SCHEDULER_PERSIST"):
+            raise ValueError(
+                f"SCHEDULER_PERSIST=False: must be True with {_NAME}, since otherwise "
+                "the first process that closes deletes the waiting requests of all "
+                "others"
+            )
+        queue = SharedQueue(server, key)
+        if queue.is_foreign():
+            raise ValueError(
+                f"The requests in {key} were put there by another "
+                f"SCHEDULER_QUEUE_CLASS than {_NAME}; only the queue that a crawl was "
+                "started with can go on with it"
+            )
+        conduct = conduct_of(spider.crawler, _NAME)
+        self._shared = SharedBacklog(
+            queue,
+            spider,
+            serializer or pickle,
+            in_progress=conduct.engine.in_progress,
+            found=self._plan,
+        )
+        super().__init__(conduct, self._shared)
+        spider.crawler.signals.connect(self._spider_idle, signals.spider_idle)
+
+    def pop(self, timeout: float = 0) -> Request | None:
+        """Never waits: there may be other work than that of the queue."""
+        request = None if self._shared.is_away else super().pop()
+        if request is None:
+            self._conduct.alarm.set(self._shared.look_at)
+        return request
+
+    def __len__(self) -> int:
+        """As was last told, unless that is 0, at which this process may close."""
+        if not self._shared:
+            self._shared.look()
+        return len(self._shared)
+
+    def clear(self) -> None:
+        self._shared.clear()
+
+    def _spider_idle(self) -> None:
+        if self._shared.others_at_work:
+            raise DontCloseSpider("Other processes may find more to do")

@@ -1,0 +1,120 @@
+"""Requests that wait slot by slot, and leave when their slot may send."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from scrapy_politeness.extension import PolitenessExtension
+from scrapy_politeness.turns import Turns
+
+if TYPE_CHECKING:
+    from scrapy import Request
+    from scrapy.crawler import Crawler
+
+    from scrapy_politeness.backlog import Backlog
+    from scrapy_politeness.conduct import Conduct
+    from scrapy_politeness.core.scope import Scope
+
+
+def conduct_of(crawler: Crawler, queue: str) -> Conduct:
+    extension = crawler.get_extension(PolitenessExtension)
+    if extension is None:
+        raise ValueError(
+            f"{queue} needs scrapy_politeness.PolitenessExtension in EXTENSIONS, and "
+            "POLITENESS_ENABLED"
+        )
+    return extension.conduct
+
+
+class SlotQueue:
+    """Pops only what may be sent now; the rest stays where it is, outside the
+    downloader.
+
+    Slots take turns: the one that has been ready longest goes first. Within a slot,
+    requests go by priority. When nothing may go, ``pop`` returns None, and the engine
+    is woken as soon as that changes.
+
+    ``is_stored`` says that the requests may have been put into their slots under other
+    settings than those of today.
+    """
+
+    # So many requests may be damaged or in the wrong slot before a pop gives the event
+    # loop a chance; the next one goes on.
+    _most_passed_over = 100
+
+    def __init__(
+        self,
+        conduct: Conduct,
+        backlog: Backlog,
+        *,
+        is_stored: bool = False,
+    ) -> None:
+        self._conduct = conduct
+        self._backlog = backlog
+        self._is_stored = is_stored
+        self._turns = Turns(conduct, backlog)
+        now = time.monotonic()
+        for slot in backlog.slots():
+            self._turns.plan(slot, now)
+        # In memory and on disk, they share the slots.
+        conduct.queues.append(self)
+
+    def push(self, request: Request) -> None:
+        slot = self._queue_key(request)
+        is_new = slot not in self._backlog
+        self._backlog.push(slot, request)  # may fail: a request that cannot be stored
+        if is_new:
+            self._plan(slot)
+
+    def pop(self) -> Request | None:
+        now = time.monotonic()
+        for _ in range(self._most_passed_over):
+            slot = self._turns.next_slot(now)
+            if slot is None and self._conduct.sweep():
+                slot = self._turns.next_slot(now)
+            if slot is None:
+                break
+            request = self._backlog.pop(slot)
+            if request is None:
+                continue
+            if self._is_stored and self._queue_key(request) != slot:
+                # Stored by a run with another POLITENESS_EXEMPT.
+                self.push(request)
+                now = time.monotonic()
+                continue
+            self._conduct.handed_out(request, slot, now)
+            self._turns.over(slot)
+            if slot in self._backlog:
+                self._turns.plan(slot, now)
+            return request
+        self._backlog.rest()
+        self._conduct.alarm.set(self._turns.next_time)
+        return None
+
+    def __len__(self) -> int:
+        return len(self._backlog)
+
+    def __contains__(self, slot: str) -> bool:
+        return slot in self._backlog
+
+    def count(self, slot: str) -> int:
+        return self._backlog.count(slot)
+
+    def slot_changed(self, slot: Scope) -> None:
+        """The slot, or what it shares with others, may be ready at another time than
+        was planned."""
+        self._turns.server_changed(slot.key)
+        if slot.key in self._backlog:
+            self._turns.plan(slot.key, time.monotonic())
+        if self._backlog:
+            self._conduct.alarm.set(self._turns.next_time)
+
+    def _plan(self, slot: str) -> None:
+        """The slot has requests, which it had not before."""
+        now = time.monotonic()
+        self._turns.plan(slot, now)
+        self._conduct.queued(slot, now)
+
+    def _queue_key(self, request: Request) -> str:
+        return self._conduct.layers.queue_key(request)
