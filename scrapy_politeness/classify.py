@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
     from scrapy_politeness.core.quota import Quota
 
-# MediaWiki refuses with HTTP 200 and names the reason in this header.
+# MediaWiki refuses with HTTP 200 and names the reason in this header. A wiki that is
+# read-only for a while is to be waited for, too.
 _MEDIAWIKI_ERROR = "MediaWiki-API-Error"
-_MEDIAWIKI_REFUSALS = frozenset({"maxlag", "ratelimited"})
+_MEDIAWIKI_REFUSALS = frozenset({"maxlag", "ratelimited", "readonly"})
 
 
 def classify_response(

@@ -377,15 +377,15 @@ class PolitenessExtension:
         self._stop()
         census = self.census()
         self.news.closed(census)
+        if self.fleet is not None:
+            await self.fleet.close()
+        if self._records is not None:
+            await self._records.wait_closed()
         if self._sampler is not None and self.policy.report_path is not None:
             tallies = self._stock.tallies
             report = report_of(census, tallies, self._sampler, spider.name, reason)
             await publish(report, self.policy.report_path, spider)
         await self._observers.close()
-        if self.fleet is not None:
-            await self.fleet.close()
-        if self._records is not None:
-            await self._records.wait_closed()
 
     def _stop(self) -> None:
         self.alarm.stop()

@@ -152,6 +152,6 @@ class Broad(Pages):
         return 0 if politeness is None else len(politeness.layers)
 
 
-def resident_megabytes() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
+def resident_megabytes(pid: int | str = "self") -> float:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * 4096 / 1e6

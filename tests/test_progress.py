@@ -6,6 +6,7 @@ import io
 import logging
 import re
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock
 
@@ -224,6 +225,30 @@ def test_bytes_find_an_empty_line(monkeypatch: pytest.MonkeyPatch) -> None:
     screen.show("a", ["a: 2"])
     assert tty.rendered()[:3] == ["bytes", "a: 2", ""]
     screen.leave("a", [])
+
+
+def test_threads_may_log_while_the_display_comes_and_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tty = Tty(monkeypatch)
+    handler = logging.StreamHandler()
+    logging.root.addHandler(handler)
+    screen = Screen()
+
+    def log() -> None:
+        for number in range(300):
+            logging.warning("line %d", number)
+
+    try:
+        thread = threading.Thread(target=log, daemon=True)
+        thread.start()
+        while thread.is_alive():
+            screen.show("a", ["a: 1"])
+            screen.leave("a", [])
+    finally:
+        logging.root.removeHandler(handler)
+    lines = tty.rendered()
+    assert [line for line in lines if line] == [f"line {n}" for n in range(300)]
 
 
 def test_a_terminal_that_is_gone_does_not_stop_the_end_of_a_crawl(

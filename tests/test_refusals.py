@@ -170,6 +170,7 @@ def test_retry_after_on_a_served_page_means_nothing(site: Callable[..., Site]) -
     [
         ({"MediaWiki-API-Error": "maxlag", "Retry-After": "2"}, 2.0),
         ({"MediaWiki-API-Error": "ratelimited"}, 0.5),
+        ({"MediaWiki-API-Error": "readonly"}, 0.5),
     ],
 )
 def test_mediawiki_refuses_with_status_200(

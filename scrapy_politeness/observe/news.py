@@ -97,6 +97,7 @@ class News:
             "%(slot)s: silent for %(pause).1f s, as another process was told",
             {"slot": printable(slot.key), "pause": seconds},
         )
+        self._silenced(slot, Cause.HOST)
 
     def robots_delay(self, slot: Scope, delay: float) -> None:
         self._stats.inc_value("politeness/robots_delays")
@@ -185,7 +186,7 @@ class News:
         self._log.info(
             "Proxy %(proxy)s: slowed down to %(rate).3g/s because of %(reason)s",
             {
-                "proxy": budget.key,
+                "proxy": printable(budget.key),
                 "rate": 1 / budget.interval,
                 "reason": outcome.reason,
             },

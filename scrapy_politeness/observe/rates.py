@@ -36,6 +36,9 @@ _MOST_TOLD = 50
 _LONG_SILENCE = 10.0
 
 
+QUOTA = "its quota"
+
+
 class RateNews:
     def __init__(self, spider: Spider | None) -> None:
         self._log = logging.LoggerAdapter(logger, {"spider": spider})
@@ -67,7 +70,7 @@ class RateNews:
             self._log.log(
                 level,
                 "%(slot)s: silent for %(pause).1f s because of %(reason)s",
-                details,
+                {**details, "reason": outcome.reason or QUOTA},
             )
         if change.settled_at is not None and _differs(
             change.settled_at, tally.told_place, _MOVED
@@ -134,7 +137,7 @@ def reason_of(outcome: Outcome, change: Change) -> str:
         return "slow answers"
     if outcome.quota is None and change.new_rate > change.old_rate:
         return "sustained success"
-    return outcome.reason or "its quota"
+    return outcome.reason or QUOTA
 
 
 def _place(slot: Scope, outcome: Outcome) -> str:

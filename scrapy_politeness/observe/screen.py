@@ -24,7 +24,7 @@ _STREAMS = ("stderr", "stdout")
 class Screen:
     """One for the whole process: crawls that run side by side show their lines one
     below the other. The first to come takes over the streams, the last to go gives
-    them back."""
+    them back. ``show`` and ``leave`` are for the event loop alone."""
 
     def __init__(self) -> None:
         # Threads write to the log, too.
@@ -36,22 +36,23 @@ class Screen:
 
     def show(self, owner: object, lines: list[str]) -> None:
         """Show these lines instead of those that the owner has shown before."""
+        if not self._blocks:
+            self._take_over()
         with self.lock:
-            if not self._blocks:
-                self._take_over()
             self._blocks[owner] = lines
             self.write("")
 
     def leave(self, owner: object, last_words: list[str]) -> None:
         """Show the owner's lines no longer. If there were any, others come, to stay."""
-        with self.lock:
-            if self._blocks.pop(owner, None) is None:
-                return
-            try:
+        if owner not in self._blocks:
+            return
+        try:
+            with self.lock:
+                del self._blocks[owner]
                 self.write("".join(f"{line}\n" for line in last_words))
-            finally:
-                if not self._blocks:
-                    self._give_back()
+        finally:
+            if not self._blocks:
+                self._give_back()
 
     def write(self, text: str) -> None:
         """``text`` is of whole lines."""
@@ -96,18 +97,23 @@ class Screen:
         self._redirect({id(a.stream): a for a in self._above.values()})
 
     def _give_back(self) -> None:
-        for name, above in self._above.items():
-            above.finish()
-            if getattr(sys, name) is above:
-                setattr(sys, name, above.stream)
         self._redirect({id(a): a.stream for a in self._above.values()})
-        self._above = {}
-        self._shown = []
-        self._out = None
+        with self.lock:
+            for name, above in self._above.items():
+                above.finish()
+                if getattr(sys, name) is above:
+                    setattr(sys, name, above.stream)
+            self._above = {}
+            self._shown = []
+            self._out = None
 
     @staticmethod
     def _redirect(streams: dict[int, Any]) -> None:
-        """Scrapy makes a new handler with each crawl, so all are looked at."""
+        """Scrapy makes a new handler with each crawl, so all are looked at.
+
+        Never under the lock: a thread that logs has locked the handler, and may be
+        waiting for this lock to write.
+        """
         for handler in logging.root.handlers:
             stream = getattr(handler, "stream", None)
             if isinstance(handler, logging.StreamHandler) and id(stream) in streams:
@@ -127,9 +133,9 @@ class Above:
         self._is_over = False
 
     def write(self, text: str) -> int:
-        if self._is_over:
-            return self.stream.write(text)
         with self._screen.lock:
+            if self._is_over:
+                return self.stream.write(text)
             lines, newline, self._rest = (self._rest + text).rpartition("\n")
             if newline:
                 self._screen.write(lines + newline)

@@ -1,9 +1,24 @@
-"""``python -m irowiki.demo_wiki``: look at the demo wiki in a browser."""
+"""``python -m irowiki.demo_wiki [pages]``: the demo wiki, for a browser or a crawl.
+
+With a number, it is a calm wiki of so many generated pages.
+"""
+
+import sys
 
 from irowiki.demo_wiki import DemoWiki
+from irowiki.demo_wiki.content import generated_pages
+from irowiki.demo_wiki.files import generated_files
+from irowiki.demo_wiki.weather import CALM
 
-wiki = DemoWiki()
-print(f"Demo wiki at {wiki.url} (Ctrl-C stops it)", flush=True)
+if len(sys.argv) > 1:
+    count = int(sys.argv[1])
+    pages, files = generated_pages(count), generated_files(count // 100)
+    wiki = DemoWiki(pages, files, limit=None, weather=CALM)
+else:
+    wiki = DemoWiki()
+print(
+    f"Demo wiki at {wiki.url}, its API at {wiki.api_url} (Ctrl-C stops it)", flush=True
+)
 try:
     wiki.serve_forever()
 except KeyboardInterrupt:

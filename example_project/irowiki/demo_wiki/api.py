@@ -1,21 +1,25 @@
-"""As much of MediaWiki's API as a reader of pages needs, in ``formatversion=2``."""
+"""As much of MediaWiki's API as an archiver needs, in ``formatversion=2``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta, timezone
-from typing import Any
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Any
 
-from irowiki.demo_wiki.content import NAMESPACES, WikiPage
+from irowiki.demo_wiki.content import CONTENT_NAMESPACES, NAMESPACES, WikiPage
+from irowiki.demo_wiki.history import Edit
 
-# What "max" means. MediaWiki says 500; a small wiki needs less to have
-# something to continue.
-LIST_MAX = 50
-CATEGORIES_MAX = 10
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
 
-FIRST_EDIT = datetime(2024, 1, 1, tzinfo=timezone.utc)
+    from irowiki.demo_wiki.files import WikiFile
 
-Params = Mapping[str, str]
+# What "max" means. MediaWiki says 500 for the first two; a small wiki needs less to
+# have something to continue.
+LIST_MAX = 20
+LINKS_MAX = 10
+REVISIONS_MAX = 50
+TITLES_MAX = 50
+
 Answer = dict[str, Any]
 
 
@@ -27,109 +31,247 @@ class ApiError(Exception):
 
 
 class MediaWikiApi:
-    def __init__(self, pages: Iterable[WikiPage]) -> None:
+    """``files_url`` is where the files are, without the path of each."""
+
+    def __init__(
+        self,
+        pages: Iterable[WikiPage],
+        files: Iterable[WikiFile],
+        files_url: str,
+    ) -> None:
+        self._files = sorted(files, key=lambda file: file.name)
+        self._files_url = files_url
         self._pages = dict(enumerate(pages, start=1))
         self._ids = {page.title: pageid for pageid, page in self._pages.items()}
+        # By namespace: keys and ids in the order of the keys.
+        self._order: dict[int, list[tuple[str, int]]] = {ns: [] for ns in NAMESPACES}
+        for pageid, page in self._pages.items():
+            self._order[page.ns].append((_key(page), pageid))
+        for keys in self._order.values():
+            keys.sort()
 
-    def answer(self, params: Params) -> Answer:
+    def answer(self, params: Mapping[str, str]) -> Answer:
         action = params.get("action", "help")
         if action != "query":
             raise _bad_value("action", action)
-        if "titles" in params:
+        if "titles" in params or "pageids" in params:
             return self._read(params)
         if "list" in params:
             return self._list(params)
         return {"batchcomplete": True, "query": self._siteinfo(params)}
 
-    def _siteinfo(self, params: Params) -> Answer:
+    def _siteinfo(self, params: Mapping[str, str]) -> Answer:
         info = {
             "general": {"sitename": "Demo wiki", "generator": "MediaWiki 1.43.0"},
             "namespaces": {
-                str(ns): {"id": ns, "case": "first-letter", "name": name}
+                str(ns): {
+                    "id": ns,
+                    "case": "first-letter",
+                    "name": name,
+                    "content": ns in CONTENT_NAMESPACES,
+                }
                 for ns, name in NAMESPACES.items()
             },
-            "statistics": {"pages": len(self._pages)},
+            "namespacealiases": [{"id": 6, "alias": "Image"}],
+            "statistics": self._statistics(),
+            "rightsinfo": {"url": "", "text": "Public domain"},
         }
         wanted = params.get("siprop", "general").split("|")
         return {name: value for name, value in info.items() if name in wanted}
 
-    def _list(self, params: Params) -> Answer:
-        if params["list"] != "allpages":
-            raise _bad_value("list", params["list"])
-        namespace = int(params.get("apnamespace", "0"))
-        limit = _limit(params.get("aplimit", "10"), LIST_MAX)
-        first = params.get("apcontinue", "")
-        keys = sorted(
-            (_key(page), pageid)
-            for pageid, page in self._pages.items()
-            if page.ns == namespace and _key(page) >= first
-        )
-        answer: Answer = {"batchcomplete": True}
-        if len(keys) > limit:
-            answer["continue"] = {"apcontinue": keys[limit][0], "continue": "-||"}
-        listed = [self._identity(pageid) for _, pageid in keys[:limit]]
-        return {**answer, "query": {"allpages": listed}}
+    def _statistics(self) -> Answer:
+        pages = self._pages.values()
+        return {
+            "pages": len(self._pages),
+            "articles": sum(
+                page.ns in CONTENT_NAMESPACES and not page.is_redirect for page in pages
+            ),
+            "edits": sum(page.edits for page in pages),
+            "images": len(self._files),
+        }
 
-    def _read(self, params: Params) -> Answer:
-        titles = [_normal(title) for title in params["titles"].split("|")]
-        ids = sorted(self._ids[title] for title in titles if title in self._ids)
-        absent = [
-            {"ns": 0, "title": title, "missing": True}
-            for title in titles
-            if title not in self._ids
+    def _list(self, params: Mapping[str, str]) -> Answer:
+        if params["list"] == "allpages":
+            return self._list_pages(params)
+        if params["list"] == "allimages":
+            return self._list_files(params)
+        raise _bad_value("list", params["list"])
+
+    def _list_pages(self, params: Mapping[str, str]) -> Answer:
+        namespace = params.get("apnamespace", "0")
+        if not namespace.isdigit() or int(namespace) not in self._order:
+            raise _bad_value("apnamespace", namespace)
+        limit = _limit(params.get("aplimit", "10"), LIST_MAX)
+        keys = self._order[int(namespace)]
+        start = bisect_left(keys, (params.get("apcontinue", ""), 0))
+        answer: Answer = {"batchcomplete": True}
+        if len(keys) > start + limit:
+            rest = {"apcontinue": keys[start + limit][0], "continue": "-||"}
+            answer["continue"] = rest
+        ids = [pageid for _, pageid in keys[start : start + limit]]
+        return {**answer, "query": {"allpages": [self._identity(i) for i in ids]}}
+
+    def _list_files(self, params: Mapping[str, str]) -> Answer:
+        limit = _limit(params.get("ailimit", "10"), LIST_MAX)
+        names = [file.name for file in self._files]
+        start = bisect_left(names, params.get("aicontinue", ""))
+        answer: Answer = {"batchcomplete": True}
+        if len(names) > start + limit:
+            rest = {"aicontinue": names[start + limit], "continue": "-||"}
+            answer["continue"] = rest
+        listed = [
+            {"name": file.name, **self._file_info(file), "ns": 6, "title": file.title}
+            for file in self._files[start : start + limit]
         ]
-        pages = {pageid: self._identity(pageid) for pageid in ids}
+        return {**answer, "query": {"allimages": listed}}
+
+    def _file_info(self, file: WikiFile) -> Answer:
+        return {
+            "size": len(file.content),
+            "width": 0,
+            "height": 0,
+            "url": self._files_url + file.path,
+            "sha1": file.sha1,
+        }
+
+    def _read(self, params: Mapping[str, str]) -> Answer:
+        pages, absent = self._chosen(params)
         # "||revisions" in a continuation: that property has been told in full.
         told = params.get("continue", "").rpartition("||")[2].split("|")
-        props = [p for p in params.get("prop", "").split("|") if p not in told]
-        if "revisions" in props:
-            for pageid, page in pages.items():
-                page["revisions"] = [self._revision(pageid)]
-        answer: Answer = {}
-        if "categories" in props:
-            answer = self._add_categories(pages, params)
-        if not answer:
-            answer = {"batchcomplete": True}
+        asked = params.get("prop", "").split("|")
+        rest: Answer = {}
+        for prop in asked:
+            if prop not in told:
+                rest.update(self._add(prop, pages, params))
+        answer: Answer = {"batchcomplete": True}
+        if rest:
+            open_props = tuple(name.removesuffix("continue") for name in rest)
+            over = [prop for prop in asked if _PREFIX[prop] not in open_props]
+            answer = {"continue": {**rest, "continue": f"||{'|'.join(over)}"}}
         return {**answer, "query": {"pages": [*absent, *pages.values()]}}
 
-    def _add_categories(self, pages: dict[int, Answer], params: Params) -> Answer:
-        """Add as many categories as the limit allows; return the continuation."""
-        limit = _limit(params.get("cllimit", "10"), CATEGORIES_MAX)
-        pairs = [
-            (pageid, name)
-            for pageid in pages
-            for name in sorted(self._pages[pageid].categories)
-        ]
-        if "clcontinue" in params:
-            page, _, key = params["clcontinue"].partition("|")
-            first = (int(page), key.replace("_", " "))
-            pairs = [pair for pair in pairs if pair >= first]
-        for pageid, name in pairs[:limit]:
-            category = {"ns": 14, "title": f"Category:{name}"}
-            pages[pageid].setdefault("categories", []).append(category)
-        if len(pairs) <= limit:
+    def _chosen(
+        self, params: Mapping[str, str]
+    ) -> tuple[dict[int, Answer], list[Answer]]:
+        name = "pageids" if "pageids" in params else "titles"
+        values = params[name].split("|")
+        if len(values) > TITLES_MAX:
+            info = f'Too many values supplied for parameter "{name}". The limit is 50.'
+            raise ApiError("toomanyvalues", info, limit=TITLES_MAX)
+        absent: list[Answer]
+        if name == "pageids":
+            ids = {int(value) for value in values}
+            found = sorted(i for i in ids if i in self._pages)
+            absent = [{"pageid": i, "missing": True} for i in ids.difference(found)]
+        else:
+            titles = [_normal(value) for value in values]
+            missing = [title for title in titles if title not in self._ids]
+            absent = [{"ns": 0, "title": title, "missing": True} for title in missing]
+            found = sorted(self._ids[title] for title in titles if title in self._ids)
+        return {pageid: self._identity(pageid) for pageid in found}, absent
+
+    def _add(
+        self, prop: str, pages: dict[int, Answer], params: Mapping[str, str]
+    ) -> Answer:
+        """Add a property to the pages; return what to ask for its rest."""
+        if prop == "info":
+            for pageid, page in pages.items():
+                page.update(self._info(pageid))
             return {}
-        pageid, name = pairs[limit]
-        clcontinue = f"{pageid}|{name.replace(' ', '_')}"
-        return {"continue": {"clcontinue": clcontinue, "continue": "||revisions"}}
+        if prop == "imageinfo":
+            files = {file.title: file for file in self._files}
+            for page in pages.values():
+                if page["title"] in files:
+                    page["imageinfo"] = [self._file_info(files[page["title"]])]
+            return {}
+        if prop == "categories":
+            links = [(i, name) for i in pages for name in self._pages[i].categories]
+            return _add_links(pages, prop, "cl", 14, links, params)
+        if prop == "templates":
+            links = [(i, name) for i in pages for name in self._pages[i].templates]
+            return _add_links(pages, prop, "tl", 10, links, params)
+        if prop == "revisions":
+            return self._add_revisions(pages, params)
+        raise _bad_value("prop", prop)
+
+    def _info(self, pageid: int) -> Answer:
+        page = self._pages[pageid]
+        last = Edit(page, pageid, page.edits)
+        info: Answer = {"lastrevid": last.revid, "length": len(page.text.encode())}
+        return {**info, "redirect": True} if page.is_redirect else info
+
+    def _add_revisions(
+        self, pages: dict[int, Answer], params: Mapping[str, str]
+    ) -> Answer:
+        if "rvlimit" not in params:
+            for pageid, page in pages.items():
+                last = Edit(self._pages[pageid], pageid, self._pages[pageid].edits)
+                page["revisions"] = [last.shown()]
+            return {}
+        if len(pages) > 1:
+            raise ApiError(
+                "invalidparammix",
+                '"titles", "pageids" or a generator was used to supply multiple pages, '
+                'but the "rvlimit" parameter may only be used on a single page.',
+            )
+        limit = _limit(params["rvlimit"], REVISIONS_MAX)
+        for pageid, page in pages.items():
+            edits = self._edits(pageid, params)
+            page["revisions"] = [edit.shown() for edit in edits[:limit]]
+            if len(edits) > limit:
+                time = edits[limit].time.strftime("%Y%m%d%H%M%S")
+                return {"rvcontinue": f"{time}|{edits[limit].revid}"}
+        return {}
+
+    def _edits(self, pageid: int, params: Mapping[str, str]) -> Sequence[Edit]:
+        """Return those that are still to be told, in the order that is asked for."""
+        page = self._pages[pageid]
+        numbers = range(1, page.edits + 1)
+        is_newer = params.get("rvdir") == "newer"
+        if "rvcontinue" in params:
+            _, _, revid = params["rvcontinue"].partition("|")
+            if not revid.isdigit():
+                raise ApiError("badcontinue", "Invalid continue parameter.")
+            first = int(revid) - Edit(page, pageid, 0).revid
+            numbers = range(first, page.edits + 1) if is_newer else range(1, first + 1)
+        edits = [Edit(page, pageid, number) for number in numbers]
+        return edits if is_newer else edits[::-1]
 
     def _identity(self, pageid: int) -> Answer:
         page = self._pages[pageid]
         return {"pageid": pageid, "ns": page.ns, "title": page.title}
 
-    def _revision(self, pageid: int) -> Answer:
-        edited = FIRST_EDIT + timedelta(hours=pageid)
-        main = {
-            "contentmodel": "wikitext",
-            "contentformat": "text/x-wiki",
-            "content": self._pages[pageid].text,
-        }
-        return {
-            "revid": 1000 + 3 * pageid,
-            "parentid": 0,
-            "timestamp": edited.strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "slots": {"main": main},
-        }
+
+# What the parameters of a property begin with.
+_PREFIX = {
+    "info": "in",
+    "categories": "cl",
+    "templates": "tl",
+    "revisions": "rv",
+    "imageinfo": "ii",
+}
+
+
+def _add_links(
+    pages: dict[int, Answer],
+    prop: str,
+    prefix: str,
+    ns: int,
+    links: list[tuple[int, str]],
+    params: Mapping[str, str],
+) -> Answer:
+    limit = _limit(params.get(f"{prefix}limit", "10"), LINKS_MAX)
+    links = sorted((pageid, name.replace(" ", "_")) for pageid, name in links)
+    if f"{prefix}continue" in params:
+        page, _, key = params[f"{prefix}continue"].partition("|")
+        links = links[bisect_left(links, (int(page), key)) :]
+    for pageid, key in links[:limit]:
+        link = {"ns": ns, "title": key.replace("_", " ")}
+        pages[pageid].setdefault(prop, []).append(link)
+    if len(links) <= limit:
+        return {}
+    pageid, key = links[limit]
+    return {f"{prefix}continue": f"{pageid}|{key}"}
 
 
 def _bad_value(name: str, value: str) -> ApiError:

@@ -3,65 +3,68 @@
 from __future__ import annotations
 
 import html
-import json
 import math
+import sys
 import threading
 import time
 from collections import Counter
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, quote, urlsplit
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from limits import RateLimitItem, parse
 from limits.storage import MemoryStorage
 from limits.strategies import MovingWindowRateLimiter
 
 from irowiki.demo_wiki.api import ApiError, MediaWikiApi
-from irowiki.demo_wiki.content import PAGES, WikiPage
+from irowiki.demo_wiki.content import PAGES, WikiPage, file_page
+from irowiki.demo_wiki.files import FILES, WikiFile
+from irowiki.demo_wiki.weather import (
+    SLOW,
+    STORMY,
+    Reply,
+    Spell,
+    Weather,
+    api_error,
+    in_json,
+    refusal,
+    too_many,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 ROBOTS = "User-agent: *\nCrawl-delay: 0.1\nDisallow: /index.php\n"
 
-# Shorter than the five seconds that MediaWiki asks a client to wait for a
-# lagged database, so that one wait is enough.
-LAG_SPELL = 4.0
-LAG = 7.3
-
-
-@dataclass(frozen=True)
-class Reply:
-    body: str
-    content_type: str = "text/plain"
-    status: int = 200
-    headers: dict[str, str] = field(default_factory=dict)
-
 
 class DemoWiki(ThreadingHTTPServer):
-    """A small wiki on a free loopback port, served by a thread of its own.
+    """A small wiki on a loopback port, served by a thread of its own.
 
-    ``limit`` is the rate above which it refuses, which it tells nobody;
-    ``lag_at`` is the number of the API request at which its database starts to
-    lag for a few seconds. ``None`` turns either off.
+    ``limit`` is the rate above which it refuses, which it tells nobody; ``weather``
+    is what else goes wrong. The files are on another host.
     """
+
+    daemon_threads = True
 
     def __init__(
         self,
         pages: Iterable[WikiPage] = PAGES,
+        files: Iterable[WikiFile] = FILES,
         *,
-        limit: str | None = "35/5 seconds",
-        lag_at: int | None = 190,
+        port: int = 0,
+        limit: str | None = "12/5 seconds",
+        weather: Mapping[int, Spell] = STORMY,
     ) -> None:
-        super().__init__(("127.0.0.1", 0), _Connection)
-        self.pages = tuple(pages)
+        super().__init__(("127.0.0.1", port), _Connection)
+        self.files = tuple(files)
+        self.pages = (*pages, *(file_page(file.title) for file in self.files))
         self.served: Counter[str] = Counter()
-        self._api = MediaWikiApi(self.pages)
+        files_url = f"http://localhost:{self.server_port}"
+        self._api = MediaWikiApi(self.pages, self.files, files_url)
+        self._paths = {unquote(file.path): file for file in self.files}
         self._limit: RateLimitItem | None = parse(limit) if limit else None
         self._limiter = MovingWindowRateLimiter(MemoryStorage())
-        self._lag_at = lag_at
-        self._lagging_until = 0.0
+        self._weather = Weather(weather)
         self._lock = threading.Lock()
         self._thread = threading.Thread(
             target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
@@ -85,68 +88,51 @@ class DemoWiki(ThreadingHTTPServer):
             self._thread.join()
         self.server_close()
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        # A crawl that is killed leaves without saying goodbye.
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
     def tally(self) -> str:
-        return (
-            f"demo wiki: {self.served['requests']} API requests, "
-            f"{self.served['refusals']} refused with 429, "
-            f"{self.served['maxlag']} answered with maxlag"
-        )
+        troubles = [f"{count} x {kind}" for kind, count in self.served.items()]
+        return f"{self._weather.requests} API requests, {', '.join(troubles)}"
 
     def reply(self, target: str) -> Reply:
         url = urlsplit(target)
-        if url.path == "/api.php":
+        path = unquote(url.path)
+        if path == "/api.php":
             return self._api_reply(dict(parse_qsl(url.query, keep_blank_values=True)))
-        if url.path == "/robots.txt":
-            return Reply(ROBOTS)
-        if url.path == "/":
-            return Reply(self._index(), "text/html")
-        return Reply("There is no such page.\n", status=404)
+        if path in self._paths:
+            return Reply(self._paths[path].content, "application/octet-stream")
+        if path == "/robots.txt":
+            return Reply(ROBOTS.encode())
+        if path == "/":
+            return Reply(self._index().encode(), "text/html")
+        return Reply(b"There is no such page.\n", status=404)
 
     def _api_reply(self, params: dict[str, str]) -> Reply:
         with self._lock:
-            self._count("requests")
-            refusal = self._over_limit() or self._lagging(params)
-        if refusal:
-            return refusal
+            trouble = self._weather.next()
+            if trouble:
+                self.served[trouble] += 1
+            over_limit = None if trouble else self._over_limit()
+        if over_limit:
+            return over_limit
+        if trouble == "slow":
+            time.sleep(SLOW)
+        elif trouble:
+            return refusal(trouble)
         try:
-            return _json(self._api.answer(params))
+            return in_json(self._api.answer(params))
         except ApiError as error:
-            return _json(error.body, {"MediaWiki-API-Error": error.code})
-
-    def _count(self, what: str) -> None:
-        self.served[what] += 1
-        if what == "requests" and self.served[what] == self._lag_at:
-            self._lagging_until = time.monotonic() + LAG_SPELL
+            return api_error(error)
 
     def _over_limit(self) -> Reply | None:
         if self._limit is None or self._limiter.hit(self._limit):
             return None
-        self._count("refusals")
+        self.served["429 + Retry-After"] += 1
         reset = self._limiter.get_window_stats(self._limit).reset_time
-        wait = max(1, math.ceil(reset - time.time()))
-        return Reply(
-            "Too many requests.\n", status=429, headers={"Retry-After": str(wait)}
-        )
-
-    def _lagging(self, params: dict[str, str]) -> Reply | None:
-        maxlag = float(params.get("maxlag", "inf"))
-        if maxlag >= LAG or time.monotonic() >= self._lagging_until:
-            return None
-        self._count("maxlag")
-        error = ApiError(
-            "maxlag",
-            f"Waiting for a database server: {LAG} seconds lagged.",
-            host="demo",
-            lag=LAG,
-            type="db",
-        )
-        # MediaWiki says this with HTTP 200.
-        headers = {
-            "MediaWiki-API-Error": error.code,
-            "Retry-After": str(max(int(maxlag), 5)),
-            "X-Database-Lag": str(int(LAG)),
-        }
-        return _json(error.body, headers)
+        return too_many(max(1, math.ceil(reset - time.time())))
 
     def _index(self) -> str:
         query = "api.php?action=query&prop=revisions&rvprop=content&rvslots=main"
@@ -170,19 +156,13 @@ class _Connection(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         reply = self.server.reply(self.path)
-        body = reply.body.encode()
         self.send_response(reply.status)
         self.send_header("Content-Type", f"{reply.content_type}; charset=utf-8")
-        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Length", str(len(reply.body)))
         for name, value in reply.headers.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(body)
+        self.wfile.write(reply.body)
 
     def log_message(self, format: str, *args: object) -> None:
         """The crawl's own log is the one to read."""
-
-
-def _json(body: object, headers: dict[str, str] | None = None) -> Reply:
-    text = json.dumps(body, ensure_ascii=False)
-    return Reply(text, "application/json", headers=headers or {})

@@ -1,210 +1,243 @@
 from __future__ import annotations
 
 import json
-import logging
-from dataclasses import dataclass, field
+import re
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
+from urllib.parse import urljoin
 
-from scrapy import Request, Spider
-from scrapy.exceptions import UsageError
+from scrapy import Request, Spider, signals
+from scrapy.downloadermiddlewares.retry import get_retry_request
+from scrapy.exceptions import DontCloseSpider
+from scrapy.spidermiddlewares.httperror import HttpError
 
-from irowiki.items import Page
+from irowiki import mediawiki
+from irowiki.archive import (
+    check_user_agent,
+    choose_namespaces,
+    open_archive,
+    open_demo,
+)
+from irowiki.items import File, Page, Revision, SiteInfo
+from irowiki.ledger import Work
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
 
+    from scrapy.crawler import Crawler
     from scrapy.http import Response
     from twisted.python.failure import Failure
+    from typing_extensions import Self
 
     from irowiki.demo_wiki import DemoWiki
+    from irowiki.ledger import Ledger
+    from irowiki.mediawiki import Answer, Json
 
-Json = dict[str, Any]
+SITE = Work("site")
+FILES = Work("files")
 
-
-@dataclass
-class Ledger:
-    """What tells a complete archive from one with gaps."""
-
-    unread_lists: set[str] = field(default_factory=lambda: {"namespaces"})
-    listed: set[str] = field(default_factory=set)
-    written: set[str] = field(default_factory=set)
-
-    def gaps(self) -> list[str]:
-        gaps = [f"not read to its end: {name}" for name in sorted(self.unread_lists)]
-        if missing := sorted(self.listed - self.written):
-            gaps.append(f"{len(missing)} pages missing, such as {missing[:3]}")
-        return gaps
+Output = Request | Page | Revision | File | SiteInfo | None
 
 
 class IrowikiSpider(Spider):
-    """Archives the current text of every page of a MediaWiki.
+    """Archives a MediaWiki: the pages with their histories, and the files.
 
     ``scrapy crawl irowiki`` practises on this project's own demo wiki;
     ``scrapy crawl irowiki -a api=https://example.org/w/api.php`` reads a real one.
+    The same command goes on where an earlier run has ended, however it ended.
+
+    ``-a namespaces=all``, or ``=0,6,10``, instead of those with content and files.
     """
 
     name = "irowiki"
+    # What has failed is asked for again at the end, so many times in one run.
+    most_tries = 2
 
-    def __init__(self, api: str | None = None, **kwargs: Any) -> None:
+    folder: Path
+    ledger: Ledger
+    demo: DemoWiki | None = None
+
+    def __init__(
+        self, api: str = "", namespaces: str = "content", **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
-        self.demo: DemoWiki | None = None
-        if api is None:
-            self.demo = _demo_wiki()
-            api = self.demo.api_url
         self.api = api
-        self.state: dict[str, Any] = {}
-        self.ledger = Ledger()
+        self.namespaces = namespaces
 
-    async def start(self) -> AsyncIterator[Any]:
-        # With JOBDIR, Scrapy keeps `state` from one run to the next.
-        self.ledger = self.state.setdefault("ledger", self.ledger)
+    @classmethod
+    def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        if spider.api:
+            name = mediawiki.wiki_name(spider.api)
+            spider.folder, spider.ledger = open_archive(crawler.settings, name)
+            check_user_agent(crawler.settings["USER_AGENT"])
+        else:
+            archive, spider.demo = open_demo(crawler.settings)
+            spider.folder, spider.ledger = archive
+            spider.api = spider.demo.api_url
+        choose_namespaces(spider.ledger, spider.namespaces)
+        crawler.signals.connect(spider.ask_for_the_rest, signals.spider_idle)
+        return spider
+
+    async def start(self) -> AsyncIterator[Request]:
+        self.ledger.forget_tries()
         if self.demo:
             self.demo.start()
-        yield self.query(
-            self.parse_namespaces, {"meta": "siteinfo", "siprop": "namespaces"}
-        )
+        if self.ledger.begin(SITE):
+            yield self.ask(SITE)
 
-    def parse_namespaces(self, response: Response, params: Json) -> Iterator[Request]:
-        if (answer := self.answer(response)) is None:
-            return
-        namespaces = answer["query"]["namespaces"].values()
-        # Those below zero (Special:, Media:) hold no pages.
-        for namespace in sorted(ns["id"] for ns in namespaces if ns["id"] >= 0):
-            self.ledger.unread_lists.add(f"namespace {namespace}")
-            yield self.query(
-                self.parse_list,
-                {"list": "allpages", "apnamespace": namespace, "aplimit": "max"},
-            )
-        self.ledger.unread_lists.discard("namespaces")
+    def ask_for_the_rest(self) -> None:
+        """The queue is empty: what is not finished has failed, or was lost in a
+        crash."""
+        unfinished = self.ledger.take_unfinished(self.most_tries)
+        for work in unfinished:
+            assert self.crawler.engine
+            self.crawler.engine.crawl(self.ask(work))
+        if unfinished:
+            raise DontCloseSpider
 
-    def parse_list(self, response: Response, params: Json) -> Iterator[Request]:
-        if (answer := self.answer(response)) is None:
-            return
-        for page in answer["query"]["allpages"]:
-            self.ledger.listed.add(page["title"])
-            yield self.query(
-                self.parse_page,
-                {
-                    "titles": page["title"],
-                    "prop": "revisions|categories",
-                    "rvprop": "ids|timestamp|content",
-                    "rvslots": "main",
-                    "cllimit": "max",
-                },
-                found={},
-            )
-        if "continue" in answer:
-            yield self.query(self.parse_list, params, answer["continue"])
-        else:
-            self.ledger.unread_lists.discard(f"namespace {params['apnamespace']}")
-
-    def parse_page(
-        self, response: Response, params: Json, found: Json
-    ) -> Iterator[Request | Page]:
-        if (answer := self.answer(response)) is None:
-            return
-        found = _merged(found, answer)
-        if "continue" in answer:
-            yield self.query(self.parse_page, params, answer["continue"], found=found)
-        elif page := _page(found):
-            self.ledger.written.add(params["titles"])
-            yield page
-        else:
-            self.logger.warning(
-                "No text of %(title)r: deleted since it was listed, or hidden",
-                {"title": params["titles"]},
-            )
-
-    def query(
-        self,
-        callback: Callable[..., Any],
-        params: Json,
-        continuation: Json | None = None,
-        **cb_kwargs: Any,
+    def ask(
+        self, work: Work, rest: Json | None = None, so_far: Json | None = None
     ) -> Request:
-        query = {
-            "action": "query",
-            "format": "json",
-            "formatversion": 2,
-            "maxlag": 5,
-            **params,
-            **(continuation or {}),
-        }
+        """Return the first request of a piece of work, or the one for its rest."""
         return Request(
-            f"{self.api}?{urlencode(query)}",
-            callback=callback,
-            errback=self.log_failure,
-            cb_kwargs={"params": params, **cb_kwargs},
+            mediawiki.url(self.api, mediawiki.question(*work), rest),
+            callback=self.parse,
+            errback=self.fail,
+            # The lists come first: then it is known how much there is to do.
+            priority=0 if work.kind in ("page", "file") else 1,
+            cb_kwargs={"work": work, "rest": rest, "so_far": so_far or {}},
         )
 
-    def answer(self, response: Response) -> Json | None:
+    def parse(
+        self, response: Response, work: Work, rest: Json | None, so_far: Json
+    ) -> Iterator[Output]:
         try:
-            answer: Json = json.loads(response.body)
-        except ValueError:
-            self.logger.error(
-                "%(response)s is no answer of MediaWiki's API", {"response": response}
-            )
-            return None
-        if error := answer.get("error"):
-            self.logger.error(
-                "%(response)s says %(code)s: %(info)s", {"response": response, **error}
-            )
-            return None
-        return answer
+            answer = mediawiki.read_answer(response, rest)
+        except mediawiki.ApiError as error:
+            yield self.ask_later(response, work, error)
+            return
+        read = getattr(self, f"read_{work.kind}")
+        yield from read(answer, work, so_far)
+        if answer.rest:
+            yield self.ask(work, answer.rest, so_far)
 
-    def log_failure(self, failure: Failure) -> None:
-        self.logger.error(
-            "No answer to %(request)s: %(reason)r",
-            {"request": failure.request, "reason": failure.value},  # type: ignore[attr-defined]
+    def read_site(self, answer: Answer, work: Work, _: Json) -> Iterator[Output]:
+        yield SiteInfo({name: answer.query.get(name) for name in SiteInfo.fields})
+        self.ledger.note("statistics", json.dumps(answer.query.get("statistics", {})))
+        lists = [Work("namespace", str(ns)) for ns in self.chosen(answer)]
+        for listing in [FILES, *lists]:
+            if self.ledger.begin(listing):
+                yield self.ask(listing)
+        self.ledger.done(work)
+
+    def chosen(self, answer: Answer) -> list[int]:
+        namespaces = answer.query["namespaces"].values()
+        # Those below zero (Special:, Media:) hold no pages.
+        existing = {ns["id"] for ns in namespaces if ns["id"] >= 0}
+        if self.namespaces == "all":
+            return sorted(existing)
+        if self.namespaces == "content":
+            content = {ns["id"] for ns in namespaces if ns.get("content")}
+            return sorted(content | {mediawiki.FILE_NAMESPACE} & existing)
+        return [int(ns) for ns in self.namespaces.split(",")]
+
+    def read_namespace(self, answer: Answer, work: Work, _: Json) -> Iterator[Output]:
+        for listed in answer.query["allpages"]:
+            page = Work("page", str(listed["pageid"]))
+            if self.ledger.begin(page):
+                yield self.ask(page)
+        if not answer.rest:
+            self.ledger.done(work)
+
+    def read_page(self, answer: Answer, work: Work, page: Json) -> Iterator[Output]:
+        for part in answer.pages:
+            if part.get("missing"):  # deleted since it was listed
+                self.ledger.gone(work)
+                return
+            revisions = part.pop("revisions", [])
+            mediawiki.merge(page, part)
+            page["revisions"] = page.get("revisions", 0) + len(revisions)
+            for revision in revisions:
+                yield self.revision(page["pageid"], revision)
+        if answer.rest:
+            return
+        yield Page(
+            pageid=page["pageid"],
+            ns=page["ns"],
+            title=page["title"],
+            redirect=page.get("redirect", False),
+            revid=page["lastrevid"],
+            categories=[category["title"] for category in page.get("categories", [])],
+            templates=[template["title"] for template in page.get("templates", [])],
         )
+        self.ledger.done(work, page["revisions"])
 
-    def closed(self, reason: str) -> None:
-        gaps = self.ledger.gaps()
-        summary = (
-            f"{len(self.ledger.listed)} pages listed, "
-            f"{len(self.ledger.written)} written, "
-            f"{'; '.join(gaps) or 'nothing missing'}"
+    def revision(self, pageid: int, found: Json) -> Revision:
+        names = ("revid", "parentid", "timestamp", "user", "comment", "sha1")
+        revision = Revision({name: found.get(name) for name in names}, pageid=pageid)
+        hidden = mediawiki.hidden_in(found)
+        text = mediawiki.text_of(found)
+        if text is not None:
+            revision["text"] = text
+        if hidden or text is None:
+            revision["hidden"] = hidden or ["textmissing"]
+        return revision
+
+    def read_files(self, answer: Answer, work: Work, _: Json) -> Iterator[Output]:
+        for info in answer.query["allimages"]:
+            if self.ledger.begin(Work("file", info["title"])):
+                # Each file has a place of its own in the queue, where Ctrl-C leaves
+                # it for the next run. To fetch this costs the wiki nothing.
+                yield Request(
+                    "data:,",
+                    callback=self.parse_file,
+                    cb_kwargs={"title": info["title"], "info": info},
+                )
+        if not answer.rest:
+            self.ledger.done(work)
+
+    def read_file(self, answer: Answer, work: Work, _: Json) -> Iterator[Output]:
+        for page in answer.pages:
+            for info in page.get("imageinfo", [{}]):
+                yield from self.parse_file(None, work.key, info)
+
+    def parse_file(
+        self, _: Response | None, title: str, info: Json
+    ) -> Iterator[Output]:
+        work = Work("file", title)
+        if info.get("url") and re.fullmatch("[0-9a-f]{40}", info.get("sha1", "")):
+            yield File(
+                title=title,
+                url=urljoin(self.api, info["url"]),
+                sha1=info["sha1"],
+                size=info["size"],
+            )
+        elif info.get("filehidden") or not info:
+            self.ledger.gone(work)
+        else:
+            self.ledger.failed(work, "the wiki does not say where it is")
+
+    def ask_later(
+        self, response: Response, work: Work, error: mediawiki.ApiError
+    ) -> Request | None:
+        """What is no passing error is told at the end, and tried by the next run."""
+        self.logger.warning(
+            "About %(work)s the wiki says %(error)s", {"work": work, "error": error}
         )
-        if self.demo:
-            self.demo.stop()
-            summary += f" ({self.demo.tally()})"
-        level = logging.ERROR if gaps else logging.INFO
-        self.logger.log(level, "%(summary)s", {"summary": summary})
+        self.ledger.failed(work, str(error))
+        if not error.may_pass:
+            return None
+        assert response.request
+        return get_retry_request(response.request, spider=self, reason="API error")
 
-
-def _demo_wiki() -> DemoWiki:
-    # Imported late: who reads a real wiki does not need its requirement.
-    try:
-        from irowiki.demo_wiki import DemoWiki
-    except ModuleNotFoundError as error:
-        if error.name != "limits":
-            raise
-        raise UsageError(
-            "The demo wiki needs the package 'limits': "
-            "pip install 'scrapy-politeness[demo]'"
-        ) from None
-    return DemoWiki()
-
-
-def _merged(found: Json, answer: Json) -> Json:
-    """Join what was found so far with one more answer about the same page."""
-    page: Json = next(iter(answer["query"].get("pages", [])), {})
-    categories = found.get("categories", []) + page.get("categories", [])
-    return {**found, **page, "categories": categories}
-
-
-def _page(found: Json) -> Page | None:
-    revision: Json = next(iter(found.get("revisions", [])), {})
-    text = revision.get("slots", {}).get("main", {}).get("content")
-    if text is None:
-        return None
-    return Page(
-        pageid=found["pageid"],
-        ns=found["ns"],
-        title=found["title"],
-        revid=revision["revid"],
-        timestamp=revision["timestamp"],
-        categories=[category["title"] for category in found["categories"]],
-        text=text,
-    )
+    def fail(self, failure: Failure) -> None:
+        request: Request = failure.request  # type: ignore[attr-defined]
+        work = request.cb_kwargs["work"]
+        reason = repr(failure.value)
+        if isinstance(failure.value, HttpError):
+            reason = f"HTTP {failure.value.response.status}"
+        self.logger.warning(
+            "No answer about %(work)s: %(reason)s", {"work": work, "reason": reason}
+        )
+        self.ledger.failed(work, reason)

@@ -1,0 +1,96 @@
+"""How the pages of the demo wiki came to be, edit by edit."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from irowiki.demo_wiki.content import WikiPage
+
+USERS = ("Ada", "Björn", "Chidi", "Даша", "192.0.2.7")
+FIRST_EDIT = datetime(2015, 1, 1, tzinfo=timezone.utc)
+
+# Which edits of a page are not for everybody: title and number of the edit.
+HIDDEN = {
+    ("Main Page", 3): ("texthidden", "sha1hidden"),
+    ("Main Page", 52): ("userhidden",),
+    ("The alphabet", 7): (
+        "userhidden",
+        "commenthidden",
+        "texthidden",
+        "sha1hidden",
+        "suppressed",
+    ),
+}
+
+# More than any page has edits.
+_REVIDS_PER_PAGE = 100_000
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One of a page's edits; the first one is number 1."""
+
+    page: WikiPage
+    pageid: int
+    number: int
+
+    @property
+    def revid(self) -> int:
+        return self.pageid * _REVIDS_PER_PAGE + self.number
+
+    @property
+    def parentid(self) -> int:
+        return self.revid - 1 if self.number > 1 else 0
+
+    @property
+    def time(self) -> datetime:
+        # Some edits come in the same second.
+        return FIRST_EDIT + timedelta(days=self.pageid, hours=self.number // 2)
+
+    @property
+    def user(self) -> str:
+        return Random(self.revid).choice(USERS)
+
+    @property
+    def comment(self) -> str:
+        return f'/* Edit */ no. {self.number} of "{self.page.title}"'
+
+    @property
+    def text(self) -> str:
+        whole = self.page.text
+        if self.number == self.page.edits:
+            return whole
+        part = whole[: len(whole) * self.number // self.page.edits]
+        return f"{part}\n\nTo be continued: {self.number}/{self.page.edits}."
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        return HIDDEN.get((self.page.title, self.number), ())
+
+    def shown(self) -> dict[str, Any]:
+        """Return what the public may see, in the words of MediaWiki's API."""
+        all_there_is = {
+            "revid": self.revid,
+            "parentid": self.parentid,
+            "timestamp": self.time.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "user": self.user,
+            "comment": self.comment,
+            "sha1": hashlib.sha1(self.text.encode()).hexdigest(),
+        }
+        shown: dict[str, Any] = {
+            name: value
+            for name, value in all_there_is.items()
+            if f"{name}hidden" not in self.hidden
+        }
+        slot = {"contentmodel": "wikitext", "contentformat": "text/x-wiki"}
+        if "texthidden" in self.hidden:
+            slot = {"texthidden": True}  # type: ignore[dict-item]
+        else:
+            slot["content"] = self.text
+        flags = {flag: True for flag in self.hidden if flag != "texthidden"}
+        return {**shown, **flags, "slots": {"main": slot}}

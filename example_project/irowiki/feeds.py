@@ -1,0 +1,80 @@
+"""Feeds that lose nothing when the crawl is killed.
+
+A request stays in the queue until its callback has ended; so whatever a killed crawl
+has not written down comes again, if only each record is in its file, and not in a
+buffer, when its callback ends.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from itemadapter import ItemAdapter
+from scrapy.exporters import BaseItemExporter, JsonLinesItemExporter
+from scrapy.extensions.feedexport import FileFeedStorage
+
+if TYPE_CHECKING:
+    from scrapy import Spider
+
+logger = logging.getLogger(__name__)
+
+_BLOCK = 64 * 1024
+
+
+class WholeLines(FileFeedStorage):
+    """Appends to a file, after cutting off the half line that a kill has left."""
+
+    def open(self, spider: Spider) -> IO[bytes]:
+        path = Path(self.path)
+        if path.exists():
+            cut_half_line(path)
+        return super().open(spider)
+
+
+class FlushedJsonLines(JsonLinesItemExporter):
+    def export_item(self, item: Any) -> None:
+        try:
+            super().export_item(item)
+            self.file.flush()
+        except OSError:
+            _stop_at_once()
+
+
+class JsonDocument(BaseItemExporter):
+    """One item, laid out for people."""
+
+    def __init__(self, file: IO[bytes], **kwargs: Any) -> None:
+        super().__init__(dont_fail=True, **kwargs)
+        self.file = file
+
+    def export_item(self, item: Any) -> None:
+        record = ItemAdapter(item).asdict()
+        text = json.dumps(record, ensure_ascii=False, indent=2)
+        self.file.write(f"{text}\n".encode())
+        self.file.flush()
+
+
+def cut_half_line(path: Path) -> None:
+    with path.open("r+b") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end:
+            start = max(0, end - _BLOCK)
+            file.seek(start)
+            newline = file.read(end - start).rfind(b"\n")
+            if newline >= 0:
+                end = start + newline + 1
+                break
+            end = start
+        file.truncate(end)
+
+
+def _stop_at_once() -> None:
+    """The disk is full, say. Whatever is in progress stays in the queue if the crawl
+    has no time to end: the same command goes on from here, as after a kill."""
+    logger.critical("A record cannot be written; the crawl stops", exc_info=True)
+    logging.shutdown()
+    os._exit(1)

@@ -1,0 +1,142 @@
+"""What a reader of MediaWiki's API has to know: its questions, answers and errors."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlencode, urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scrapy.http import Response
+
+Json = dict[str, Any]
+
+FILE_NAMESPACE = 6
+
+SITE_INFO = ("general", "namespaces", "namespacealiases", "statistics", "rightsinfo")
+
+# With the texts, "max" means 50 revisions. The newest come last, so that an edit that
+# is made meanwhile is found, too.
+_PAGE = {
+    "prop": "info|categories|templates|revisions",
+    "cllimit": "max",
+    "tllimit": "max",
+    "rvprop": "ids|timestamp|user|comment|sha1|content",
+    "rvslots": "main",
+    "rvlimit": "max",
+    "rvdir": "newer",
+}
+
+_ALWAYS = {
+    "action": "query",
+    "format": "json",
+    "formatversion": 2,
+    # Seconds: a wiki whose database lags more than that wants to be left alone.
+    "maxlag": 5,
+}
+
+_HIDDEN = (
+    "userhidden",
+    "commenthidden",
+    "sha1hidden",
+    "texthidden",
+    "textmissing",
+    "suppressed",
+)
+
+
+class ApiError(Exception):
+    """``may_pass``: the same question may be answered later."""
+
+    def __init__(self, code: str, info: str, *, may_pass: bool = False) -> None:
+        super().__init__(f"{code}: {info}")
+        self.may_pass = may_pass
+
+
+class Answer(NamedTuple):
+    """``rest`` is the ``continue`` object: what is to be sent back, as it is, for the
+    rest of the answer. None where there is no more."""
+
+    query: Json
+    rest: Json | None
+
+    @property
+    def pages(self) -> list[Json]:
+        # There may be none: a continued answer has only what is new.
+        return self.query.get("pages", [])  # type: ignore[no-any-return]
+
+
+def question(kind: str, key: str) -> Json:
+    """Return what to ask about the ``site``, a ``namespace`` (its pages, redirects
+    included), the ``files``, a ``page`` or a ``file``."""
+    file_info = "url|sha1|size"
+    return {
+        "site": {"meta": "siteinfo", "siprop": "|".join(SITE_INFO)},
+        "namespace": {"list": "allpages", "apnamespace": key, "aplimit": "max"},
+        "files": {"list": "allimages", "aiprop": file_info, "ailimit": "max"},
+        # One at a time: rvlimit allows no more.
+        "page": {**_PAGE, "pageids": key},
+        "file": {"prop": "imageinfo", "iiprop": file_info, "titles": key},
+    }[kind]
+
+
+def url(api: str, question: Mapping[str, Any], rest: Json | None = None) -> str:
+    return f"{api}?{urlencode({**_ALWAYS, **question, **(rest or {})})}"
+
+
+def wiki_name(api: str) -> str:
+    """Return a name for a folder: https://example.org/w/api.php is example.org-w."""
+    parts = urlsplit(api)
+    path = parts.path.rpartition("/")[0]
+    return re.sub(r"[^\w.-]+", "-", parts.netloc + path).strip("-.")
+
+
+def read_answer(response: Response, asked_for: Json | None = None) -> Answer:
+    """``asked_for`` is the rest that was asked for. Errors come with HTTP 200, too."""
+    try:
+        answer = json.loads(response.body)
+    except ValueError:
+        raise ApiError("nonsense", "no JSON", may_pass=True) from None
+    if not isinstance(answer, dict):
+        raise ApiError("nonsense", "no JSON object", may_pass=True)
+    if error := answer.get("error"):
+        code = str(error.get("code"))
+        may_pass = code.startswith("internal_api_error")
+        raise ApiError(code, str(error.get("info")), may_pass=may_pass)
+    rest = answer.get("continue")
+    if rest is None and not answer.get("batchcomplete"):
+        # Every answer of a query has one or the other.
+        raise ApiError("nonsense", "neither complete nor to be continued")
+    if rest is not None and rest == asked_for:
+        # A single revision that is larger than the wiki's largest answer.
+        raise ApiError(
+            "nonsense", "it goes on where it has begun: too large an answer?"
+        )
+    return Answer(answer.get("query", {}), rest)
+
+
+def merge(page: Json, part: Json) -> None:
+    """Add a part of a page to what is known of it: lists come piece by piece."""
+    for name, value in part.items():
+        if isinstance(value, list):
+            page.setdefault(name, []).extend(value)
+        else:
+            page[name] = value
+
+
+def text_of(revision: Json) -> str | None:
+    text: str | None = _main_slot(revision).get("content")
+    return text
+
+
+def hidden_in(revision: Json) -> list[str]:
+    slot = _main_slot(revision)
+    return [name for name in _HIDDEN if revision.get(name) or slot.get(name)]
+
+
+def _main_slot(revision: Json) -> Json:
+    slot: Json = revision.get("slots", {}).get("main", {})
+    return slot

@@ -1,0 +1,103 @@
+"""One line a minute: what is archived, of how much, and how long the rest will take."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from scrapy import signals
+from scrapy.utils.asyncio import create_looping_call
+
+from irowiki.summary import Counts, summary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scrapy.crawler import Crawler
+    from typing_extensions import Self
+
+    from irowiki.spiders.irowiki import IrowikiSpider
+
+# Seconds.
+EVERY = 60.0
+# What the wiki allowed in the last minutes says most about the next hours: the rate
+# rises at first, and changes on the way.
+PERIOD = 5 * EVERY
+
+logger = logging.getLogger(__name__)
+
+
+class Estimate:
+    """How long the rest takes, by how long the last few minutes' work took."""
+
+    def __init__(self, now: float, done: int) -> None:
+        self._marks = deque([(now, done)])
+
+    def seconds_left(self, now: float, done: int, left: int) -> float | None:
+        """Return None while there is nothing to go by."""
+        while len(self._marks) > 1 and self._marks[1][0] <= now - PERIOD:
+            self._marks.popleft()
+        then, done_then = self._marks[0]
+        self._marks.append((now, done))
+        if done == done_then:
+            return None
+        return left * (now - then) / (done - done_then)
+
+
+class Progress:
+    """Tells how the archive grows, and at the end what has come of it."""
+
+    def __init__(
+        self, crawler: Crawler, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._crawler = crawler
+        self._clock = clock
+        self._loop = create_looping_call(self.tell)
+        self._reason = ""
+        crawler.signals.connect(self._opened, signals.spider_opened)
+        crawler.signals.connect(self._closed, signals.spider_closed)
+        # The very last signal, so that nothing is logged after it.
+        crawler.signals.connect(self._stopped, signals.engine_stopped)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        return cls(crawler)
+
+    @property
+    def _spider(self) -> IrowikiSpider:
+        return self._crawler.spider  # type: ignore[return-value]
+
+    def _opened(self) -> None:
+        counts = Counts.read(self._spider.ledger)
+        self._estimate = Estimate(self._clock(), counts.done)
+        self._loop.start(EVERY, now=False)
+
+    def tell(self) -> None:
+        counts = Counts.read(self._spider.ledger)
+        seconds = self._estimate.seconds_left(self._clock(), counts.done, counts.left)
+        logger.info(
+            "%(counts)s archived; %(left)d to go, %(eta)s",
+            {"counts": counts, "left": counts.left, "eta": _in_words(seconds)},
+            extra={"spider": self._spider},
+        )
+
+    def _closed(self, reason: str) -> None:
+        self._reason = reason
+        self._loop.stop()
+
+    def _stopped(self) -> None:
+        spider = self._spider
+        level, text = summary(spider, self._reason)
+        logger.log(level, "%(summary)s", {"summary": text}, extra={"spider": spider})
+        spider.ledger.close()
+
+
+def _in_words(seconds: float | None) -> str:
+    if seconds is None:
+        return "and nobody knows yet how long that takes"
+    for size, unit in ((3600, "h"), (60, "min")):
+        if seconds >= 1.5 * size:
+            return f"about {seconds / size:.2g} {unit}"
+    return f"about {seconds:.0f} s"

@@ -1,0 +1,143 @@
+"""What has come of a run, in a few lines."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from irowiki.ledger import Ledger, Tally
+    from irowiki.spiders.irowiki import IrowikiSpider
+
+# Of what is missing, so many are named.
+_NAMED = 5
+
+# A wiki's own counters are kept up edit by edit, and drift.
+_TOLERANCE = 0.01
+
+
+class Counts(NamedTuple):
+    pages: Tally
+    files: Tally
+    # What the wiki itself has counted.
+    statistics: dict[str, int]
+    are_lists_read: bool
+
+    @classmethod
+    def read(cls, ledger: Ledger) -> Counts:
+        lists = [ledger.tally(kind) for kind in ("site", "namespace", "files")]
+        return cls(
+            ledger.tally("page"),
+            ledger.tally("file"),
+            json.loads(ledger.noted("statistics") or "{}"),
+            all(tally.done == tally.known for tally in lists),
+        )
+
+    @property
+    def done(self) -> int:
+        return self.pages.done + self.files.done
+
+    @property
+    def left(self) -> int:
+        known = self.pages.known + self.files.known
+        if not self.are_lists_read:
+            known = max(known, self._counted("articles") + self._counted("images"))
+        return known - self.done
+
+    def suspicions(self, namespaces: str) -> list[str]:
+        """Return where the wiki has counted more than it has listed.
+
+        It counts the pages of all namespaces together, and apart from that only
+        articles: of the pages with content those that have a link, and are no
+        redirects. So there must be at least as many.
+        """
+        known = {"images": self.files.known}
+        if namespaces == "all":
+            known["pages"] = self.pages.known
+        elif namespaces == "content":
+            known["articles"] = self.pages.known
+        return [
+            f"it has listed {listed} {name}, but counts {self._counted(name)}"
+            for name, listed in known.items()
+            if listed < (1 - _TOLERANCE) * self._counted(name)
+        ]
+
+    def _counted(self, name: str) -> int:
+        return self.statistics.get(name, 0)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.pages.done} of {self.pages.known} pages "
+            f"({self.pages.parts} revisions) and "
+            f"{self.files.done} of {self.files.known} files"
+        )
+
+
+def summary(spider: IrowikiSpider, reason: str) -> tuple[int, str]:
+    """Return a text, and how serious it is."""
+    counts = Counts.read(spider.ledger)
+    level, verdict = _verdict(spider, counts, reason)
+    lines = [
+        f"{counts} are archived.",
+        verdict,
+        *_about_the_wiki(spider, counts),
+        f"In this run: {_in_this_run(spider)}.",
+        f"The archive: {spider.folder.resolve()}",
+        *_report(spider),
+    ]
+    return level, "\n    ".join(lines)
+
+
+def _verdict(spider: IrowikiSpider, counts: Counts, reason: str) -> tuple[int, str]:
+    gaps = spider.ledger.gaps(_NAMED)
+    if not gaps:
+        suspicions = counts.suspicions(spider.namespaces)
+        if suspicions:
+            return logging.WARNING, f"Is that all? {'; '.join(suspicions)}."
+        anew = " To archive the wiki anew, rename that folder."
+        return logging.INFO, f"Nothing is missing.{anew if _was_idle(spider) else ''}"
+    if reason != "finished":
+        return logging.INFO, "To go on from here, give the same command again."
+    return logging.ERROR, (
+        f"MISSING: {', '.join(gaps)}"
+        f"{' and others' if len(gaps) == _NAMED else ''}. "
+        "The same command tries again."
+    )
+
+
+def _about_the_wiki(spider: IrowikiSpider, counts: Counts) -> list[str]:
+    names = {"pages": "pages in all namespaces", "images": "files"}
+    counted = [
+        f"{counts.statistics[name]} {names.get(name, name)}"
+        for name in ("pages", "articles", "edits", "images")
+        if name in counts.statistics
+    ]
+    gone = counts.pages.gone + counts.files.gone
+    return [
+        *([f"The wiki's own counts: {', '.join(counted)}."] if counted else []),
+        *([f"Deleted before we came to them: {gone}."] if gone else []),
+    ]
+
+
+def _in_this_run(spider: IrowikiSpider) -> str:
+    stats = spider.crawler.stats
+    assert stats is not None
+    refused = stats.get_value("politeness/refused", 0)
+    given_up = stats.get_value("politeness/given_up", 0)
+    text = f"{refused} refusals"
+    if refused:
+        again = "all" if not given_up else f"all but {given_up}"
+        text += f", {again} of them asked again later"
+    return f"{text} (demo wiki: {spider.demo.tally()})" if spider.demo else text
+
+
+def _report(spider: IrowikiSpider) -> list[str]:
+    path = spider.settings["POLITENESS_REPORT"]
+    return [f"The report of the crawl: {Path(path).resolve()}"] if path else []
+
+
+def _was_idle(spider: IrowikiSpider) -> bool:
+    assert spider.crawler.stats is not None
+    return not spider.crawler.stats.get_value("downloader/request_count", 0)
