@@ -14,7 +14,8 @@ from scrapy_politeness.conduct import Conduct
 from scrapy_politeness.observe.observers import Observers
 from scrapy_politeness.observe.reporter import publish, report_of
 from scrapy_politeness.observe.terms import tell_terms
-from scrapy_politeness.policy import Policy, is_enabled
+from scrapy_politeness.policy import Policy
+from scrapy_politeness.settings import is_enabled
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -104,6 +105,9 @@ class PolitenessExtension:
 
     def _spider_opened(self, spider: Spider) -> None:
         tell_terms(self.policy, spider, by_queue=bool(self.conduct.queues))
+        if self.conduct.sampler is not None:
+            tallies = self.conduct.stock.tallies
+            self.conduct.sampler.begin(time.monotonic(), tallies)
         if self.conduct.fleet is not None:
             self.conduct.fleet.start()
         self._observers.start()

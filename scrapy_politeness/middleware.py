@@ -20,13 +20,13 @@ from scrapy_politeness.extension import PolitenessExtension
 from scrapy_politeness.gate import SHORT_WAIT
 from scrapy_politeness.layers import EXEMPT
 from scrapy_politeness.observe.tally import NO_WAIT
-from scrapy_politeness.policy import is_enabled
 from scrapy_politeness.robots import (
     MAX_RESCHEDULES,
     OWN_FETCH,
     SERVER_ERRORS,
     robots_site,
 )
+from scrapy_politeness.settings import is_enabled
 
 if TYPE_CHECKING:
     from scrapy import Request

@@ -95,10 +95,10 @@ def test_a_held_host_does_not_hold_up_the_others(
     free = [a.at for a in server.arrivals if a.host != HELD]
     # Each process has fewer places than there are pages of the held host.
     assert sum(at < free[-1] for at in held) < 20
-    for at in held:
-        assert sum(at <= other < at + 1 - JITTER for other in held) <= 8
+    # In sum, or it would be 24 in a second. On a busy machine, some arrive late.
+    assert max(sum(at <= other < at + 1 for other in held) for at in held) <= 8 + 2
     # Nobody has given up while there was something left to do.
-    assert held[-1] - held[0] < 2 * 40 / 8
+    assert 39 / 8 - JITTER < held[-1] - held[0] < 2 * 39 / 8
     assert not redis_server.client().keys("*requests*")
     for result in results:
         assert "CONCURRENT_REQUESTS and hold up other hosts" not in result.log
@@ -112,8 +112,8 @@ def test_processes_wait_for_what_the_others_find(
     def slowly(path: str, nth: int) -> Answer | None:
         return Answer(body=b"".join(links), delay=2.0) if path == "/page/0" else None
 
-    links = [b'<a href="/page/%d">.</a>' % n for n in range(1, 60)]
-    server = site(60, hosts=[FREE[0]], answer=slowly)
+    links = [b'<a href="/page/%d">.</a>' % n for n in range(1, 24)]
+    server = site(24, hosts=[HELD], answer=slowly)
     with ExitStack() as stack:
         running = [
             stack.enter_context(
@@ -127,9 +127,9 @@ def test_processes_wait_for_what_the_others_find(
             for _ in range(2)
         ]
         results = [crawl.wait() for crawl in running]
-    assert len(fetched(server)) == 60
+    assert len(fetched(server)) == 24
     assert set(fetched(server).values()) == {1}
-    assert all(len(result.items) > 10 for result in results)
+    assert all(result.items for result in results)
 
 
 def test_a_process_that_is_closed_takes_nothing_with_it(

@@ -56,8 +56,8 @@ from scrapy_politeness.core.backoff import Backoff
 from scrapy_politeness.core.ceiling import Ceiling, Gap
 from scrapy_politeness.core.goodput import Goodput
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
+from scrapy_politeness.core.patience import SEARCH_SECONDS, Patience
 from scrapy_politeness.core.snapshot import (
-    flag,
     number,
     one_of,
     optional,
@@ -70,44 +70,13 @@ from scrapy_politeness.core.told import Told
 if TYPE_CHECKING:
     from scrapy_politeness.core.quota import Quota
 
-# Search doubles, as TCP's slow start does, but stays a second at each level: a host
-# that counts by the second needs that long to refuse.
+# Search doubles, as TCP's slow start does. A level that was stood for nearly long
+# enough is not far above the limit.
 _SEARCH = 2.0
-_SEARCH_SECONDS = 1.0
 _NEARLY = 0.8
 
 # Just under the ceiling, since no two requests travel equally fast.
 _UNDER = 0.995
-
-# The first step of a probe: above a ceiling that is only guessed, and above one that
-# was measured. Below the smallest, chance decides which request is refused.
-_BOLD_STEP = 0.15
-_CAREFUL_STEP = 0.05
-_SMALLEST_STEP = 0.015
-_LARGEST_STEP = 0.25
-
-# How long a level must be survived, whatever the burst is believed to be: so long that
-# a queue which grows slowly shows in the latency.
-_LEVEL_SECONDS = 10.0
-_LEVEL_SUCCESSES = 20
-_MOST_LEVEL_SUCCESSES = 200
-_MOST_LEVEL_SECONDS = 60.0
-
-# Who stays below a limit that may be anywhere in the gap loses half of the gap, who
-# tries and fails loses the silence: it is time to try when the first has cost as much
-# as the second would. That is after 2 silences / gap.
-_PATIENCE = 2.0
-
-# The first hold, where a failure costs no silence or an unknown one, and the shortest.
-# The longest is so many times the silence: that makes failed probes cost about one
-# per cent of the time. But a limit that has risen must be found within minutes.
-_HOLD = 30.0
-_SHORTEST_HOLD = 5.0
-_HOLD_PER_SILENCE = 80.0
-_LONGEST_HOLDS = (200.0, 600.0)
-# A hold counted in successes: no slow host is probed with more than one request in 60.
-_FEWEST_HOLD_SUCCESSES = 60
-_MOST_HOLD_SUCCESSES = 240
 
 # A host that is silent for longer, or refuses twice in a row, counts by windows.
 _LONG_SILENCE = 15.0
@@ -153,16 +122,13 @@ class Governor:
         "_blocked",
         "_bounds",
         "_ceiling",
-        "_climbing",
         "_cut_at",
         "_cycle",
         "_goodput",
-        "_hold",
+        "_patience",
         "_refused_at",
-        "_silence",
         "_silent_since",
         "_since",
-        "_step",
         "_stood",
         "_streak",
         "_told",
@@ -180,13 +146,9 @@ class Governor:
         self._streak = 0
         # The highest rate that the search has passed.
         self._stood = 0.0
-        self._hold = 0.0
-        self._step = _BOLD_STEP
-        self._climbing = False
+        self._patience = Patience(bounds.backoff_base)
         self._cut_at = -math.inf
         self._backoff = Backoff(bounds.backoff_base, bounds.backoff_max)
-        # What the last refusal cost in seconds, 0 where overload was noticed before it.
-        self._silence = bounds.backoff_base
         # What was served since the last refusal, and what before that one.
         self._goodput: Goodput | None = None
         self._cycle: Goodput | None = None
@@ -204,12 +166,9 @@ class Governor:
             "_since": number,
             "_streak": whole,
             "_stood": number,
-            "_hold": number,
-            "_step": positive,
-            "_climbing": flag,
+            "_patience": part(self._patience),
             "_cut_at": number,
             "_backoff": part(self._backoff),
-            "_silence": number,
             "_goodput": optional(part(Goodput(0.0, 0.0))),
             "_cycle": optional(part(Goodput(0.0, 0.0))),
             "_silent_since": number,
@@ -246,7 +205,7 @@ class Governor:
         """Go on from what an earlier run has learned."""
         self._ceiling.value = ceiling
         self._ceiling.burst = burst
-        self._hold, self._step = _HOLD, _CAREFUL_STEP
+        self._patience.be_careful()
         self._go(Phase.HOLD, ceiling * _UNDER, now)
 
     def observe(
@@ -268,9 +227,10 @@ class Governor:
         if outcome.verdict.is_overload:
             if not current:
                 return Advice(outcome.wait or 0.0)
-            self._silence = self._backoff.refused(self._asked(outcome), chance)
+            silence = self._backoff.refused(self._asked(outcome), chance)
+            self._patience.silence = silence
             self._cut(permit, outcome.verdict, now)
-            return Advice(self._silence, cut=True)
+            return Advice(silence, cut=True)
         if outcome.verdict is Verdict.SERVED and current:
             self._served(permit, now)
             if outcome.quota is not None:
@@ -282,20 +242,19 @@ class Governor:
     def relieve(self, manages: float, now: float) -> None:
         """The host is overloaded, and manages so many requests per second: no more
         than that, without a pause."""
-        self._silence = 0.0
-        self._climbing = False
+        self._patience.silence = 0.0
+        self._patience.climbing = False
         if self.phase is Phase.PROBE:
             self._probe_failed(self.rate)
         else:
             self._ceiling.set(min(self.rate, manages), self.rate)
-            self._hold, self._step = _HOLD, _CAREFUL_STEP
+            self._patience.be_careful()
         self._go(Phase.HOLD, self._ceiling.value * _RELIEF, now)
 
     def forget(self, now: float) -> None:
         """What was refused had nothing to do with the rate: search anew."""
         self._ceiling = Ceiling()
-        self._climbing = False
-        self._hold, self._step = 0.0, _BOLD_STEP
+        self._patience.start_anew()
         self._go(Phase.SEARCH, self.rate, now)
 
     def _served(self, permit: Permit, now: float) -> None:
@@ -315,7 +274,7 @@ class Governor:
             elif self.phase is Phase.PROBE:
                 self._probe(now)
             elif self._told.is_out_of_date():
-                self._hold, self._step = _HOLD, _CAREFUL_STEP
+                self._patience.be_careful()
                 self._go(Phase.HOLD, self.rate, now)
 
     def _heed(self, quota: Quota, now: float) -> float:
@@ -332,27 +291,21 @@ class Governor:
         if by_windows and self._cycle is not None:
             again = self._refused_at if self._blocked > 1 else None
             if self._ceiling.blocked(self._cycle, self._silent_since, again, now):
-                self._hold, self._step = _HOLD, _CAREFUL_STEP
-                self._climbing = False
+                self._patience.be_careful()
+                self._patience.climbing = False
         self._silent_since = math.inf
         self._blocked = 0
         return silence
 
     def _search(self, now: float) -> None:
-        long_enough = now - self._since >= _SEARCH_SECONDS
+        long_enough = now - self._since >= SEARCH_SECONDS
         if long_enough and self._streak >= self._bounds.raise_after:
             self._stood = self.rate
             self._go(Phase.SEARCH, self.rate * _SEARCH, now)
 
     def _keep_holding(self, now: float) -> None:
-        seconds, enough = _SEARCH_SECONDS, float(_LEVEL_SUCCESSES)
-        if self._hold:
-            seconds = 0.0 if self._climbing else self._hold
-            most = min(2 * self._hold, _MOST_HOLD_SUCCESSES)
-            enough = max(_FEWEST_HOLD_SUCCESSES, most)
-        if now - self._since < seconds or self._streak < enough:
+        if not self._patience.hold_is_over(now - self._since, self._streak):
             return
-        self._hold = self._hold or _HOLD
         ceiling = self._ceiling
         ceiling.probe_begins(now)
         memory, ceiling.memory = ceiling.memory, None
@@ -362,22 +315,12 @@ class Governor:
             self._step_up(ceiling.value, now)
 
     def _probe(self, now: float) -> None:
-        above = max(self.rate / self._ceiling.value - 1, _SMALLEST_STEP)
-        most = max(_MOST_LEVEL_SUCCESSES, _MOST_LEVEL_SECONDS * self.rate)
-        enough = max(_LEVEL_SUCCESSES, min(self._ceiling.burst / above, most))
-        seconds = _LEVEL_SECONDS
-        if self._climbing:
-            seconds = max(_SEARCH_SECONDS, self._patience)
-        if now - self._since < seconds or self._streak < enough:
+        seconds = now - self._since
+        patience, ceiling = self._patience, self._ceiling
+        if not patience.has_survived(ceiling, self.rate, seconds, self._streak):
             return
-        passed_roof = self._ceiling.survived(self.rate)
-        if passed_roof and self._silence:
-            self._climbing = True
-        self._hold = max(self._hold, _HOLD)
-        self._step = min(2 * self._step, _LARGEST_STEP)
-        if self._climbing and self._ceiling.gap is Gap.CLOSE:
-            self._climbing = False
-            self._hold, self._step = max(_HOLD, self._patience), _CAREFUL_STEP
+        passed_roof = ceiling.survived(self.rate)
+        if patience.survived(ceiling, passed_roof=passed_roof):
             self._go(Phase.HOLD, self.rate * _UNDER, now)
         else:
             self._step_up(self.rate, now)
@@ -386,11 +329,7 @@ class Governor:
         if level >= self._bounds.max_rate:
             self._go(Phase.HOLD, level, now)
             return
-        gap = self._ceiling.roof / level - 1
-        # After two careful steps that were survived in a row, the roof is in doubt.
-        doubt = self._step >= 4 * _CAREFUL_STEP and not self._climbing
-        halfway = gap if doubt and gap < _CAREFUL_STEP else math.sqrt(1 + gap) - 1
-        step = max(_SMALLEST_STEP, min(halfway, self._step))
+        step = self._patience.next_step(self._ceiling, level)
         self._go(Phase.PROBE, level * (1 + step), now)
 
     def _cut(self, permit: Permit, verdict: Verdict, now: float) -> None:
@@ -418,44 +357,25 @@ class Governor:
     def _learn(self, verdict: Verdict, refused: float, lower: float, at: float) -> None:
         ceiling = self._ceiling
         if not ceiling.is_known:
-            # One that was stood for nearly long enough is not far above the limit.
-            stood = self._streak >= _NEARLY * self.rate * _SEARCH_SECONDS
+            stood = self._streak >= _NEARLY * self.rate * SEARCH_SECONDS
             most = refused if stood else lower
             ceiling.guess(refused, self._goodput, at, most=most, least=lower / 2)
-            self._climbing = True
+            self._patience.climbing = True
         elif verdict is Verdict.TIMED_OUT:
             ceiling.set(lower, refused)
-            self._hold = _HOLD
+            self._patience.timed_out()
         elif self.phase is Phase.TOLD:
             self._told.doubt()
         elif self.phase is Phase.PROBE:
             self._probe_failed(refused)
         elif self._goodput is not None:
             measured = ceiling.refused_below(refused, self._goodput, at, least=lower)
-            self._hold = self._next_hold(measured or ceiling.memory is not None)
-            self._step = _CAREFUL_STEP if self._hold else _BOLD_STEP
+            measured = measured or ceiling.memory is not None
+            self._patience.refused_below(ceiling, measured=measured)
 
     def _probe_failed(self, rate: float) -> None:
         self._ceiling.refused_above(rate)
-        self._step = _CAREFUL_STEP
-        self._climbing = False
-        if self._ceiling.gap is Gap.CLOSE:
-            least, most = _LONGEST_HOLDS
-            longest = max(least, min(_HOLD_PER_SILENCE * self._silence, most))
-            self._hold = min(2 * self._hold, longest)
-        else:
-            self._hold = max(_SHORTEST_HOLD, min(self._patience, _HOLD))
-
-    @property
-    def _patience(self) -> float:
-        """How long to stay at a level before a higher one is tried."""
-        gap = max(self._ceiling.roof / self._ceiling.value - 1, _SMALLEST_STEP)
-        return _PATIENCE * self._silence / gap if self._silence else _HOLD
-
-    def _next_hold(self, measured: bool) -> float:
-        if self._ceiling.gap is Gap.CLOSE:
-            return max(self._hold, _HOLD)
-        return _HOLD if measured or self._ceiling.gap is Gap.SOME else 0.0
+        self._patience.probe_failed(self._ceiling)
 
     def _go(self, phase: Phase, rate: float, now: float) -> None:
         self.phase = phase
