@@ -8,8 +8,8 @@ from scrapy.exceptions import NotConfigured
 
 from scrapy_politeness.extension import PolitenessExtension
 from scrapy_politeness.middleware import PolitenessMiddleware, RescheduleMiddleware
-from scrapy_politeness.policy import is_enabled
 from scrapy_politeness.pqueue import PolitePriorityQueue
+from scrapy_politeness.settings import is_enabled
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings

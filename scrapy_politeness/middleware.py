@@ -20,13 +20,13 @@ from scrapy_politeness.extension import PolitenessExtension
 from scrapy_politeness.gate import SHORT_WAIT
 from scrapy_politeness.layers import EXEMPT
 from scrapy_politeness.observe.tally import NO_WAIT
-from scrapy_politeness.policy import is_enabled
 from scrapy_politeness.robots import (
     MAX_RESCHEDULES,
     OWN_FETCH,
     SERVER_ERRORS,
     robots_site,
 )
+from scrapy_politeness.settings import is_enabled
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from scrapy.http import Response
     from typing_extensions import Self
 
+    from scrapy_politeness.conduct import Conduct
     from scrapy_politeness.core.route import Route
     from scrapy_politeness.core.scope import Scope
 
@@ -56,7 +57,7 @@ _FILTERED = "_politeness_filtered"
 _PATIENCE_WHEN_CLOSING = 5.0
 
 
-def _extension_of(crawler: Crawler) -> PolitenessExtension:
+def _conduct_of(crawler: Crawler) -> Conduct:
     if not is_enabled(crawler.settings):
         raise NotConfigured
     extension = crawler.get_extension(PolitenessExtension)
@@ -66,7 +67,7 @@ def _extension_of(crawler: Crawler) -> PolitenessExtension:
             "scrapy_politeness.PolitenessExtension in EXTENSIONS; "
             "scrapy_politeness.Addon in ADDONS installs all of them"
         )
-    return extension
+    return extension.conduct
 
 
 def _for_the_scheduler(request: Request) -> Request:
@@ -80,7 +81,7 @@ class PolitenessMiddleware:
     """The gate, last before the downloader: counts what is really sent."""
 
     def __init__(self, crawler: Crawler) -> None:
-        self._extension = _extension_of(crawler)
+        self._conduct = _conduct_of(crawler)
         self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
         self._handed_back: WeakSet[Request] = WeakSet()
         # The response may never get to process_response: whoever asked for it has been
@@ -92,90 +93,90 @@ class PolitenessMiddleware:
         return cls(crawler)
 
     async def process_request(self, request: Request) -> Request | None:
-        extension = self._extension
-        extension.refused.discard(request)
-        scope = extension.layers.slot_for(request)
+        conduct = self._conduct
+        conduct.refused.discard(request)
+        scope = conduct.layers.slot_for(request)
         if scope is not None and not request.meta.get(EXEMPT):
             if not await self._know_robots(request, scope):
                 return self._hand_back(request)
             # CONCURRENT_REQUESTS_PER_IP: now that the address is known, it counts.
-            scope = extension.layers.slot_for(request)
+            scope = conduct.layers.slot_for(request)
             if scope is not None and not await self._pass(request, scope):
                 return self._hand_back(request)
-        extension.engine.stamp(request, extension.layers.key_for(request))
+        conduct.engine.stamp(request, conduct.layers.key_for(request))
         if scope is not None:
-            extension.engine.take_over(request, scope.concurrency)
+            conduct.engine.take_over(request, scope.concurrency)
         return None
 
     def process_response(self, request: Request, response: Response) -> Response:
         # What was downloaded is over by now; this came from elsewhere.
-        self._extension.end(request, Outcome(Verdict.IGNORED, "not downloaded"))
-        if request in self._extension.refused:
+        self._conduct.end(request, Outcome(Verdict.IGNORED, "not downloaded"))
+        if request in self._conduct.refused:
             request.meta[_DONT_CACHE] = True
         return response
 
     def process_exception(self, request: Request, exception: Exception) -> None:
-        self._extension.end(request, classify_exception(exception))
+        self._conduct.end(request, classify_exception(exception))
 
     def _downloaded(self, response: Response, request: Request) -> None:
-        codes = self._extension.policy.http_codes
+        codes = self._conduct.policy.http_codes
         if robots_site(request) is not None:
             codes |= SERVER_ERRORS
         outcome = classify_response(response, codes, time.time())
-        route = self._extension.end(request, outcome)
+        route = self._conduct.end(request, outcome)
         if route is None:
             return
-        self._extension.layers.learn_address(request, response, route)
+        self._conduct.layers.learn_address(request, response, route)
         if outcome.verdict is Verdict.REFUSED:
-            self._extension.refused.add(request)
+            self._conduct.refused.add(request)
 
     async def _know_robots(self, request: Request, scope: Scope) -> bool:
-        extension = self._extension
-        if not extension.policy.robots or not host_of(request):
+        conduct = self._conduct
+        if not conduct.policy.robots or not host_of(request):
             return True
         site = robots_site(request)
         if site is not None:
-            extension.robots.note_request(request, site)
+            conduct.robots.note_request(request, site)
             return True
         if not request.url.startswith("http"):
             return True
-        scheduled = extension.journeys.came_by_queue(request, scope)
-        return await extension.robots.ensure(request, scope, scheduled=scheduled)
+        scheduled = conduct.journeys.came_by_queue(request, scope)
+        return await conduct.robots.ensure(request, scope, scheduled=scheduled)
 
     async def _pass(self, request: Request, scope: Scope) -> bool:
-        extension = self._extension
-        extension.obey_robots(request, scope)
+        conduct = self._conduct
+        conduct.obey_robots(request, scope)
         asked_at = time.monotonic()
-        if not extension.layers.knows_way(request):
+        if not conduct.layers.knows_way(request):
             await self._find_way(request)
-        route = extension.layers.route_for(request, scope)
+        route = conduct.layers.route_for(request, scope)
         patience = partial(self._patience, request, route)
-        flight = await extension.gate.enter(route, request, patience)
+        flight = await conduct.gate.enter(route, request, patience)
         if flight is None:
             return False
         if flight.permit.resumed:
-            extension.news.resumed(scope)
-        extension.news.sent(flight, asked_at)
-        extension.sent(route)
+            conduct.news.resumed(scope)
+        conduct.news.sent(flight, asked_at)
+        conduct.permits.sent(route)
         waited = flight.permit.sent_at - asked_at
         if waited >= NO_WAIT:
-            stats = extension.stats
+            stats = conduct.stats
             stats.inc_value("politeness/waits")
             total = stats.get_value("politeness/wait_seconds", 0.0)
             stats.set_value("politeness/wait_seconds", total + waited)
         return True
 
     async def _find_way(self, request: Request) -> None:
-        address = await self._extension.engine.resolve(host_of(request))
+        address = await self._conduct.engine.resolve(host_of(request))
         if address is not None:
-            self._extension.layers.learn_way(request, address)
+            self._conduct.layers.learn_way(request, address)
 
     def _patience(self, request: Request, route: Route) -> float:
-        extension = self._extension
-        if extension.engine.is_closing:
+        conduct = self._conduct
+        if conduct.engine.is_closing:
             unscheduled = self._is_unscheduled(request)
             return _PATIENCE_WHEN_CLOSING if unscheduled else -math.inf
-        if not extension.journeys.came_by_queue(request, route.slot):
+        if not conduct.journeys.came_by_queue(request, route.slot):
             return math.inf
         # What the queue handed out can wait there, without a place in the downloader;
         # unless it waits for what the queue does not know of, which would hand it out
@@ -188,17 +189,17 @@ class PolitenessMiddleware:
         return request.callback is NO_CALLBACK or (
             # It came straight back.
             request in self._handed_back
-            and not self._extension.journeys.came_by_queue(request)
+            and not self._conduct.journeys.came_by_queue(request)
         )
 
     def _hand_back(self, request: Request) -> Request:
         """Back to the scheduler, for later, or for a later run to find."""
         unscheduled = self._is_unscheduled(request)
-        self._extension.journeys.unclaim(request)
+        self._conduct.journeys.unclaim(request)
         if unscheduled:
             self._count_drop(request)
             raise IgnoreRequest("The spider closes while this request was held")
-        self._extension.stats.inc_value("politeness/handed_back")
+        self._conduct.stats.inc_value("politeness/handed_back")
         copy = _for_the_scheduler(request)
         self._handed_back.add(copy)
         return copy
@@ -206,7 +207,7 @@ class PolitenessMiddleware:
     def _count_drop(self, request: Request) -> None:
         if robots_site(request) is not None:
             return
-        stats = self._extension.stats
+        stats = self._conduct.stats
         if not stats.get_value("politeness/dropped_on_closing"):
             self._log.warning(
                 "The spider closes: %(request)s, which the scheduler cannot keep, is "
@@ -226,7 +227,7 @@ class RescheduleMiddleware:
     """
 
     def __init__(self, crawler: Crawler) -> None:
-        self._extension = _extension_of(crawler)
+        self._conduct = _conduct_of(crawler)
         self._crawler = crawler
         self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
 
@@ -241,10 +242,10 @@ class RescheduleMiddleware:
     def process_response(
         self, request: Request, response: Response
     ) -> Request | Response:
-        if request not in self._extension.refused:
+        if request not in self._conduct.refused:
             request.meta.pop(_COUNTED_FOR, None)
             return response
-        self._extension.refused.discard(request)
+        self._conduct.refused.discard(request)
         request.meta.pop(_DONT_CACHE, None)
         if OWN_FETCH in request.meta:
             request.meta["dont_retry"] = True  # Robots asks again itself
@@ -262,17 +263,17 @@ class RescheduleMiddleware:
             self._give_up(request, response, done)
             return None
         copy = _for_the_scheduler(request)
-        self._extension.news.rescheduled(self._extension.layers.key_for(copy))
+        self._conduct.news.rescheduled(self._conduct.layers.key_for(copy))
         copy.meta.pop("cached_response", None)  # HttpCache's, and not serialisable
         copy.meta.update({RESCHEDULES: done + 1, _COUNTED_FOR: identity})
         return copy
 
     def _most(self, request: Request) -> int:
-        most = self._extension.policy.max_reschedules
+        most = self._conduct.policy.max_reschedules
         return most if robots_site(request) is None else min(most, MAX_RESCHEDULES)
 
     def _give_up(self, request: Request, response: Response, done: int) -> None:
-        self._extension.stats.inc_value("politeness/given_up")
+        self._conduct.stats.inc_value("politeness/given_up")
         if robots_site(request) is not None:
             request.meta["dont_retry"] = True  # RetryMiddleware would ask on
         self._log.warning(

@@ -1,93 +1,28 @@
-"""All settings, read once.
-
-The only reader of settings in this package. A wrong value raises PolicyError, which
-stops the crawl at start: a mistake in the settings must never mean a crawl without
-limits.
-"""
+"""All settings, read once, and what follows from them for each slot."""
 
 from __future__ import annotations
 
-import math
-import re
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
-
-from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
+from typing import TYPE_CHECKING, Any
 
 from scrapy_politeness import rules
-from scrapy_politeness.core.governor import Bounds
+from scrapy_politeness import settings as reader
 from scrapy_politeness.core.leases import GRACE
+from scrapy_politeness.settings import REDIS_URL, PolicyError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from scrapy import Spider
+    from scrapy.settings import BaseSettings
 
+    from scrapy_politeness.core.governor import Bounds
     from scrapy_politeness.core.pace import Limit
-
-_T = TypeVar("_T")
-
-DEFAULTS: dict[str, Any] = {
-    "POLITENESS_ENABLED": True,
-    "POLITENESS_START_RATE": 1.0,
-    "POLITENESS_MIN_RATE": 0.1,
-    "POLITENESS_MAX_RATE": 10.0,
-    "POLITENESS_DECREASE_FACTOR": 0.5,
-    "POLITENESS_RAISE_AFTER": 10,
-    "POLITENESS_BACKOFF_BASE": 5.0,
-    "POLITENESS_BACKOFF_MAX": 300.0,
-    "POLITENESS_RETRY_AFTER_MAX": 3600.0,
-    "POLITENESS_HTTP_CODES": [429, 503],
-    "POLITENESS_MAX_RESCHEDULES": 20,
-    "POLITENESS_ROBOTS": True,
-    "POLITENESS_ROBOTS_MAX_DELAY": 300.0,
-    "POLITENESS_LIMITS": {},
-    "POLITENESS_GLOBAL_LIMIT": None,
-    "POLITENESS_IP_LIMIT": None,
-    "POLITENESS_PROXY_LIMIT": None,
-    "POLITENESS_MAX_SLOTS": 10_000,
-    "POLITENESS_EXEMPT": ["localhost", "127.0.0.1", "::1"],
-    "POLITENESS_STATE": None,
-    "POLITENESS_PROGRESS": None,
-    "POLITENESS_PROMETHEUS_PORT": None,
-    "POLITENESS_PROMETHEUS_HOST": "127.0.0.1",
-    "POLITENESS_REPORT": None,
-    "POLITENESS_REDIS_URL": None,
-}
 
 # A rate of 0 is not a rate but the switch that turns a slot off.
 _RATES = ("start_rate", "max_rate")
-_LIMIT_RULES: dict[str, rules.Rule] = {
-    "limit": rules.limit,
-    "burst": rules.at_least_one,
-    "spacing": rules.spacing,
-    "start_rate": rules.not_negative,
-    "min_rate": rules.positive,
-    "max_rate": rules.not_negative,
-    "concurrency": rules.at_least_one,
-    "adaptive": rules.flag,
-}
-_SLOT_RULES: dict[str, rules.Rule] = {
-    "delay": rules.not_negative,
-    "concurrency": rules.at_least_one,
-}
-
-
-_REDIS_URL = "POLITENESS_REDIS_URL"
-# Whatever stands before the host, or in a password's place, is nobody's business.
-_CREDENTIALS = re.compile(r"(?<=//).*(?=@)|(?<=password=)[^&]*")
-
-
-class PolicyError(ValueError):
-    """A setting is wrong; the message names the setting, its value and the rule."""
-
-    def __init__(self, name: str, value: object, rule: str) -> None:
-        if name == _REDIS_URL and isinstance(value, str):
-            value = _CREDENTIALS.sub("***", value)
-        super().__init__(f"{name}={value!r}: {rule}")
 
 
 @dataclass(frozen=True)
@@ -134,50 +69,60 @@ class Policy:
 
     @classmethod
     def read(cls, settings: BaseSettings, spider: Spider | None = None) -> Policy:
-        _reject_unknown_names(settings)
-        _reject_autothrottle(settings)
+        reader.reject_unknown_names(settings)
+        reader.reject_autothrottle(settings)
         policy = cls(
-            bounds=_bounds(settings),
-            retry_after_max=_read(
+            bounds=reader.read_bounds(settings),
+            retry_after_max=reader.read(
                 settings, "POLITENESS_RETRY_AFTER_MAX", rules.positive
             ),
-            http_codes=_read(settings, "POLITENESS_HTTP_CODES", rules.http_codes),
-            max_reschedules=_read(settings, "POLITENESS_MAX_RESCHEDULES", rules.count),
-            robots=_read(settings, "POLITENESS_ROBOTS", rules.flag),
-            robots_max_delay=_read(
+            http_codes=reader.read(settings, "POLITENESS_HTTP_CODES", rules.http_codes),
+            max_reschedules=reader.read(
+                settings, "POLITENESS_MAX_RESCHEDULES", rules.count
+            ),
+            robots=reader.read(settings, "POLITENESS_ROBOTS", rules.flag),
+            robots_max_delay=reader.read(
                 settings, "POLITENESS_ROBOTS_MAX_DELAY", rules.positive
             ),
             robots_user_agent=settings["ROBOTSTXT_USER_AGENT"],
             user_agent=settings["USER_AGENT"],
-            exempt=_read(settings, "POLITENESS_EXEMPT", rules.host_names),
-            spacing=_spacing(settings, spider),
-            concurrency=_concurrency(settings, spider),
-            limits=_read(settings, "POLITENESS_LIMITS", _limits),
-            global_limit=_read(
+            exempt=reader.read(settings, "POLITENESS_EXEMPT", rules.host_names),
+            spacing=reader.read_spacing(settings, spider),
+            concurrency=reader.read_concurrency(settings, spider),
+            limits=reader.read(settings, "POLITENESS_LIMITS", reader.limits),
+            global_limit=reader.read(
                 settings, "POLITENESS_GLOBAL_LIMIT", rules.optional_limit
             ),
-            ip_limit=_read(settings, "POLITENESS_IP_LIMIT", rules.optional_limit),
-            proxy_limit=_read(settings, "POLITENESS_PROXY_LIMIT", rules.optional_limit),
-            max_slots=_read(settings, "POLITENESS_MAX_SLOTS", rules.at_least_one),
-            download_slots=_read(settings, "DOWNLOAD_SLOTS", _download_slots),
+            ip_limit=reader.read(settings, "POLITENESS_IP_LIMIT", rules.optional_limit),
+            proxy_limit=reader.read(
+                settings, "POLITENESS_PROXY_LIMIT", rules.optional_limit
+            ),
+            max_slots=reader.read(settings, "POLITENESS_MAX_SLOTS", rules.at_least_one),
+            download_slots=reader.read(
+                settings, "DOWNLOAD_SLOTS", reader.download_slots
+            ),
             jobdir=settings["JOBDIR"],
-            state=_read(settings, "POLITENESS_STATE", rules.optional_path),
-            progress=_read(settings, "POLITENESS_PROGRESS", rules.progress),
+            state=reader.read(settings, "POLITENESS_STATE", rules.optional_path),
+            progress=reader.read(settings, "POLITENESS_PROGRESS", rules.progress),
             stats_interval=settings.getfloat("LOGSTATS_INTERVAL"),
             shows_log=settings.getbool("LOG_ENABLED"),
-            prometheus_port=_read(
+            prometheus_port=reader.read(
                 settings, "POLITENESS_PROMETHEUS_PORT", rules.optional_port
             ),
-            prometheus_host=_read(
+            prometheus_host=reader.read(
                 settings, "POLITENESS_PROMETHEUS_HOST", rules.host_name
             ),
-            feeds_stdout=any(_is_stdout(uri) for uri in settings.getdict("FEEDS")),
-            report_path=_read(settings, "POLITENESS_REPORT", rules.optional_output),
-            redis_url=_read(settings, _REDIS_URL, rules.redis_url),
+            feeds_stdout=any(
+                reader.is_stdout(uri) for uri in settings.getdict("FEEDS")
+            ),
+            report_path=reader.read(
+                settings, "POLITENESS_REPORT", rules.optional_output
+            ),
+            redis_url=reader.read(settings, REDIS_URL, rules.redis_url),
         )
         if policy.redis_url:
             policy = policy._with_slack(GRACE)
-        policy._reject_idle_limits(_raw(settings, "POLITENESS_LIMITS"))
+        policy._reject_idle_limits(reader.raw(settings, "POLITENESS_LIMITS"))
         return policy
 
     def _with_slack(self, slack: float) -> Policy:
@@ -243,7 +188,7 @@ class Policy:
     def bounds_within(self, limit: Limit) -> Bounds:
         """For what adapts below a limit of the user's, and begins there."""
         rate = 1 / limit.interval
-        return _settled(replace(self.bounds, start_rate=rate, max_rate=rate))
+        return reader.settled(replace(self.bounds, start_rate=rate, max_rate=rate))
 
     def is_exempt(self, host: str) -> bool:
         host = host.lower()
@@ -274,7 +219,7 @@ class Policy:
         )
 
     def bad_redis(self, reason: str) -> PolicyError:
-        return PolicyError(_REDIS_URL, self.redis_url, reason)
+        return PolicyError(REDIS_URL, self.redis_url, reason)
 
     @cached_property
     def longest_silence(self) -> float:
@@ -321,75 +266,6 @@ def _names(host: str) -> Iterator[str]:
         yield "*." + domain
 
 
-def is_enabled(settings: BaseSettings) -> bool:
-    return _read(settings, "POLITENESS_ENABLED", rules.flag)
-
-
-def _read(settings: BaseSettings, name: str, rule: Callable[[Any], _T]) -> _T:
-    return _check(name, _raw(settings, name), rule)
-
-
-def _raw(settings: BaseSettings, name: str) -> Any:
-    value = settings.get(name, DEFAULTS.get(name))
-    return value.copy_to_dict() if isinstance(value, BaseSettings) else value
-
-
-def _check(name: str, value: Any, rule: Callable[[Any], _T]) -> _T:
-    try:
-        return rule(value)
-    except ValueError as error:
-        raise PolicyError(name, value, str(error)) from None
-
-
-def _reject_unknown_names(settings: BaseSettings) -> None:
-    for name in settings:
-        if str(name).startswith("POLITENESS_") and name not in DEFAULTS:
-            close = get_close_matches(str(name), DEFAULTS, n=1)
-            hint = f"; did you mean {close[0]}?" if close else ""
-            raise PolicyError(
-                str(name), settings[name], f"there is no such setting{hint}"
-            )
-
-
-def _reject_autothrottle(settings: BaseSettings) -> None:
-    if settings.getbool("AUTOTHROTTLE_ENABLED"):
-        raise PolicyError(
-            "AUTOTHROTTLE_ENABLED",
-            settings["AUTOTHROTTLE_ENABLED"],
-            "must be off beside scrapy-politeness, which adapts the rate itself; "
-            "remove this setting",
-        )
-
-
-def _bounds(settings: BaseSettings) -> Bounds:
-    low = _read(settings, "POLITENESS_MIN_RATE", rules.positive)
-    high = _read(settings, "POLITENESS_MAX_RATE", rules.positive)
-    base = _read(settings, "POLITENESS_BACKOFF_BASE", rules.positive)
-    longest = _read(settings, "POLITENESS_BACKOFF_MAX", rules.positive)
-    for name, value, other, most in (
-        ("POLITENESS_MIN_RATE", low, "POLITENESS_MAX_RATE", high),
-        ("POLITENESS_BACKOFF_BASE", base, "POLITENESS_BACKOFF_MAX", longest),
-    ):
-        if value > most:
-            raise PolicyError(
-                name, _raw(settings, name), f"must not exceed {other}={most!r}"
-            )
-    return _settled(
-        Bounds(
-            start_rate=_read(settings, "POLITENESS_START_RATE", rules.positive),
-            min_rate=low,
-            max_rate=high,
-            decrease_factor=_read(
-                settings, "POLITENESS_DECREASE_FACTOR", rules.fraction
-            ),
-            raise_after=_read(settings, "POLITENESS_RAISE_AFTER", rules.at_least_one),
-            backoff_base=base,
-            backoff_max=longest,
-            longest_pause=_read(settings, "POLITENESS_RETRY_AFTER_MAX", rules.positive),
-        )
-    )
-
-
 def _own_bounds(bounds: Bounds, own: Mapping[str, Any]) -> Bounds:
     if limit := own.get("limit"):
         # Who names a limit means it to be used, also above POLITENESS_MAX_RATE.
@@ -397,68 +273,4 @@ def _own_bounds(bounds: Bounds, own: Mapping[str, Any]) -> Bounds:
         if not own.get("adaptive", True):
             bounds = replace(bounds, start_rate=bounds.max_rate)
     names = ("start_rate", "min_rate", "max_rate", "adaptive")
-    return _settled(replace(bounds, **{n: own[n] for n in names if n in own}))
-
-
-def _settled(bounds: Bounds) -> Bounds:
-    """Of two bounds that disagree, the slower one holds."""
-    start = min(bounds.start_rate, bounds.max_rate)
-    return replace(bounds, start_rate=start, min_rate=min(bounds.min_rate, start))
-
-
-def _limits(value: Any) -> dict[str, dict[str, Any]]:
-    limits = {
-        rules.slot_name(key): rules.row(key, values, _LIMIT_RULES)
-        for key, values in rules.table(value).items()
-    }
-    for key, own in limits.items():
-        if 0 < own.get("max_rate", math.inf) < own.get("min_rate", 0):
-            raise ValueError(
-                f"min_rate={own['min_rate']!r} of {key!r} must not exceed its max_rate"
-            )
-        if own.get("spacing") == "finish":
-            for name in ("burst", "concurrency"):
-                if own.get(name, 1) > 1:
-                    raise ValueError(
-                        f"{name}={own[name]!r} of {key!r} makes no sense beside "
-                        'spacing="finish", which sends one at a time'
-                    )
-    return limits
-
-
-def _download_slots(value: Any) -> dict[str, dict[str, Any]]:
-    """Scrapy's own setting: of its keys, the two that are about limits."""
-    return {
-        key: rules.row(
-            key, {n: v for n, v in values.items() if n in _SLOT_RULES}, _SLOT_RULES
-        )
-        for key, values in rules.table(value).items()
-    }
-
-
-def _spacing(settings: BaseSettings, spider: Spider | None) -> float:
-    name = "DOWNLOAD_DELAY"
-    value = _attribute_or_setting(settings, spider, "download_delay", name)
-    return _check(name, value, rules.not_negative)
-
-
-def _concurrency(settings: BaseSettings, spider: Spider | None) -> int:
-    name = "CONCURRENT_REQUESTS_PER_DOMAIN"
-    if settings.getint("CONCURRENT_REQUESTS_PER_IP", 0):
-        name = "CONCURRENT_REQUESTS_PER_IP"
-    value = _attribute_or_setting(settings, spider, "max_concurrent_requests", name)
-    return _check(name, value, rules.at_least_one)
-
-
-def _is_stdout(uri: Any) -> bool:
-    return str(uri) == "-" or str(uri).startswith("stdout:")
-
-
-def _attribute_or_setting(
-    settings: BaseSettings, spider: Spider | None, attribute: str, name: str
-) -> Any:
-    """Older Scrapy lets the spider's attribute win; newer ones copy it into the
-    setting, unless that was set for the spider or on the command line."""
-    if (settings.getpriority(name) or 0) < SETTINGS_PRIORITIES["spider"]:
-        return getattr(spider, attribute, settings[name])
-    return settings[name]
+    return reader.settled(replace(bounds, **{n: own[n] for n in names if n in own}))

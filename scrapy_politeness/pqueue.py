@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from scrapy_politeness.backlog import DiskBacklog, MemoryBacklog, OwnBacklog
-from scrapy_politeness.slot_queue import SlotQueue, extension_of
+from scrapy_politeness.slot_queue import SlotQueue, conduct_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -57,7 +57,7 @@ class PolitePriorityQueue(SlotQueue):
                 "SCHEDULER_PRIORITY_QUEUE than scrapy_politeness.PolitePriorityQueue; "
                 "only the queue that a crawl was started with can resume it"
             )
-        extension = extension_of(crawler, "scrapy_politeness.PolitePriorityQueue")
+        conduct = conduct_of(crawler, "scrapy_politeness.PolitePriorityQueue")
         backlog: OwnBacklog
         if key:
             backlog = DiskBacklog(
@@ -65,12 +65,12 @@ class PolitePriorityQueue(SlotQueue):
                 crawler,
                 downstream_queue_cls,
                 start_queue_cls,
-                extension.engine.in_progress,
+                conduct.engine.in_progress,
             )
         else:
             backlog = MemoryBacklog(crawler, downstream_queue_cls, start_queue_cls)
         self._own_backlog = backlog
-        super().__init__(extension, backlog, is_stored=bool(key))
+        super().__init__(conduct, backlog, is_stored=bool(key))
 
     def peek(self) -> Request | None:
         now = time.monotonic()

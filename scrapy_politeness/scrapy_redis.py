@@ -10,7 +10,7 @@ from scrapy import signals
 from scrapy.exceptions import DontCloseSpider
 
 from scrapy_politeness.shared_backlog import SharedBacklog
-from scrapy_politeness.slot_queue import SlotQueue, extension_of
+from scrapy_politeness.slot_queue import SlotQueue, conduct_of
 from scrapy_politeness.stores.shared_queue import SharedQueue
 
 if TYPE_CHECKING:
@@ -49,15 +49,15 @@ class PoliteQueue(SlotQueue):
                 f"SCHEDULER_QUEUE_CLASS than {_NAME}; only the queue that a crawl was "
                 "started with can go on with it"
             )
-        extension = extension_of(spider.crawler, _NAME)
+        conduct = conduct_of(spider.crawler, _NAME)
         self._shared = SharedBacklog(
             queue,
             spider,
             serializer or pickle,
-            in_progress=extension.engine.in_progress,
+            in_progress=conduct.engine.in_progress,
             found=self._plan,
         )
-        super().__init__(extension, self._shared)
+        super().__init__(conduct, self._shared)
         spider.crawler.signals.connect(self._spider_idle, signals.spider_idle)
         spider.crawler.signals.connect(self._spider_closed, signals.spider_closed)
 
@@ -65,7 +65,7 @@ class PoliteQueue(SlotQueue):
         """Never waits: there may be other work than that of the queue."""
         request = None if self._shared.is_away else super().pop()
         if request is None:
-            self._extension.alarm.set(self._shared.look_at)
+            self._conduct.alarm.set(self._shared.look_at)
         return request
 
     def __len__(self) -> int:

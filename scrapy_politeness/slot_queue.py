@@ -13,17 +13,18 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
     from scrapy_politeness.backlog import Backlog
+    from scrapy_politeness.conduct import Conduct
     from scrapy_politeness.core.scope import Scope
 
 
-def extension_of(crawler: Crawler, queue: str) -> PolitenessExtension:
+def conduct_of(crawler: Crawler, queue: str) -> Conduct:
     extension = crawler.get_extension(PolitenessExtension)
     if extension is None:
         raise ValueError(
             f"{queue} needs scrapy_politeness.PolitenessExtension in EXTENSIONS, and "
             "POLITENESS_ENABLED"
         )
-    return extension
+    return extension.conduct
 
 
 class SlotQueue:
@@ -44,19 +45,20 @@ class SlotQueue:
 
     def __init__(
         self,
-        extension: PolitenessExtension,
+        conduct: Conduct,
         backlog: Backlog,
         *,
         is_stored: bool = False,
     ) -> None:
-        self._extension = extension
+        self._conduct = conduct
         self._backlog = backlog
         self._is_stored = is_stored
-        self._turns = Turns(extension, backlog)
+        self._turns = Turns(conduct, backlog)
         now = time.monotonic()
         for slot in backlog.slots():
             self._turns.plan(slot, now)
-        extension.add_queue(self)
+        # In memory and on disk, they share the slots.
+        conduct.queues.append(self)
 
     def push(self, request: Request) -> None:
         slot = self._queue_key(request)
@@ -69,7 +71,7 @@ class SlotQueue:
         now = time.monotonic()
         for _ in range(self._most_passed_over):
             slot = self._turns.next_slot(now)
-            if slot is None and self._extension.sweep():
+            if slot is None and self._conduct.sweep():
                 slot = self._turns.next_slot(now)
             if slot is None:
                 break
@@ -81,13 +83,13 @@ class SlotQueue:
                 self.push(request)
                 now = time.monotonic()
                 continue
-            self._extension.handed_out(request, slot, now)
+            self._conduct.handed_out(request, slot, now)
             self._turns.over(slot)
             if slot in self._backlog:
                 self._turns.plan(slot, now)
             return request
         self._backlog.rest()
-        self._extension.alarm.set(self._turns.next_time)
+        self._conduct.alarm.set(self._turns.next_time)
         return None
 
     def __len__(self) -> int:
@@ -106,13 +108,13 @@ class SlotQueue:
         if slot.key in self._backlog:
             self._turns.plan(slot.key, time.monotonic())
         if self._backlog:
-            self._extension.alarm.set(self._turns.next_time)
+            self._conduct.alarm.set(self._turns.next_time)
 
     def _plan(self, slot: str) -> None:
         """The slot has requests, which it had not before."""
         now = time.monotonic()
         self._turns.plan(slot, now)
-        self._extension.queued(slot, now)
+        self._conduct.queued(slot, now)
 
     def _queue_key(self, request: Request) -> str:
-        return self._extension.layers.queue_key(request)
+        return self._conduct.layers.queue_key(request)

@@ -9,8 +9,8 @@ from scrapy_politeness.core.agenda import Agenda
 
 if TYPE_CHECKING:
     from scrapy_politeness.backlog import Backlog
+    from scrapy_politeness.conduct import Conduct
     from scrapy_politeness.core.budget import Budget
-    from scrapy_politeness.extension import PolitenessExtension
 
 # Seconds.
 _A_MOMENT = 0.01
@@ -23,9 +23,10 @@ class Turns:
     that thousands of slots at one address cost no more than one.
     """
 
-    def __init__(self, extension: PolitenessExtension, backlog: Backlog) -> None:
-        self._extension = extension
-        self._layers = extension.layers
+    def __init__(self, conduct: Conduct, backlog: Backlog) -> None:
+        self._conduct = conduct
+        self._layers = conduct.layers
+        self._permits = conduct.permits
         self._backlog = backlog
         # By slot, by slot where nothing limits it, and by address.
         self._limited = Agenda()
@@ -39,7 +40,7 @@ class Turns:
         if slot in self._in_line:
             return
         agenda = self._agenda_of(slot)
-        ready_at = self._extension.claimable_at(slot)
+        ready_at = self._conduct.claimable_at(slot)
         if ready_at <= now and agenda.time_of(slot) <= now:
             return  # it has its place in line
         # Never in the past: who has been idle for long has no right to go first.
@@ -58,7 +59,7 @@ class Turns:
     @property
     def next_time(self) -> float:
         """When there may be a turn, at the earliest, if no answer comes before."""
-        if self._extension.asks_enough:
+        if self._permits.asks_enough:
             return self._free.next_time
         limited = min(self._limited.next_time, self._servers.next_time)
         overall = self._layers.overall
@@ -77,7 +78,7 @@ class Turns:
             slot = self._of_line(key, now) if first is self._servers else key
             if slot is not None and self._may_go(slot, now, first):
                 return slot
-            if self._extension.asks_enough:
+            if self._permits.asks_enough:
                 return None
 
     def _first_agenda(self) -> Agenda:
@@ -93,13 +94,13 @@ class Turns:
         if slot not in self._backlog:
             self.over(slot)
             return False
-        ready_at = self._extension.claimable_at(slot)
+        ready_at = self._conduct.claimable_at(slot)
         if ready_at > now:
             self._agenda_of(slot).put(slot, ready_at)
             return False
-        if not self._extension.may_hand_out(slot, now):
+        if not self._permits.may_hand_out(slot, now):
             # At least a moment later, or the search would find it for ever.
-            at = max(now + _A_MOMENT, self._extension.claimable_at(slot))
+            at = max(now + _A_MOMENT, self._conduct.claimable_at(slot))
             self._agenda_of(slot).put(slot, at)
             return False
         server = self._layers.server_of(slot)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from scrapy.crawler import Crawler
 
+    from scrapy_politeness.conduct import Conduct
     from scrapy_politeness.slot_queue import SlotQueue
 
 
@@ -65,18 +66,17 @@ def ready_crawlers() -> Iterator[Callable[..., Crawler]]:
     for crawler in made:
         assert crawler.engine is not None
         crawler.engine.downloader.close()
-        extension = extension_of(crawler)
-        for queue in extension._queues:
+        for queue in conduct_of(crawler).queues:
             if isinstance(queue, PolitePriorityQueue):
                 with suppress(sqlite3.ProgrammingError):  # the test has closed it
                     queue.close()
-        extension._stop()
+        conduct_of(crawler).stop()
 
 
-def extension_of(crawler: Crawler) -> PolitenessExtension:
+def conduct_of(crawler: Crawler) -> Conduct:
     extension = crawler.get_extension(PolitenessExtension)
     assert extension is not None
-    return extension
+    return extension.conduct
 
 
 def urls(queue: SlotQueue) -> list[str]:

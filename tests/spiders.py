@@ -149,7 +149,7 @@ class Broad(Pages):
 
     def slots(self) -> int:
         politeness = self.crawler.get_extension(PolitenessExtension)
-        return 0 if politeness is None else len(politeness.layers)
+        return 0 if politeness is None else len(politeness.conduct.layers)
 
 
 def resident_megabytes(pid: int | str = "self") -> float:

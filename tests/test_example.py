@@ -169,6 +169,7 @@ def test_reads_the_wiki_whose_api_it_is_given(
     assert not archive.repeats
     assert "Nothing is missing" in summary(crawl)
     assert "demo wiki" not in crawl.log
+    assert "please put your address there" in crawl.log
     assert current_texts(project, api) == {
         page["pageid"]: archive.revisions[page["revid"]]["text"].encode()
         for page in archive.pages.values()
@@ -179,9 +180,9 @@ def test_reads_the_wiki_whose_api_it_is_given(
 
 
 def current_texts(project: Project, api: str) -> dict[int, bytes]:
-    """Do with the archive what the README does."""
-    readme = SOURCE.parent.joinpath("README.md").read_text("utf-8")
-    _, code, _ = readme.partition("<!-- archive -->")[2].split("```", 2)
+    """Do with the archive what the documentation does."""
+    chapter = SOURCE.parent.joinpath("docs", "archive.md").read_text("utf-8")
+    _, code, _ = chapter.partition("<!-- archive -->")[2].split("```", 2)
     code = code.removeprefix("python").replace("wiki.example.org-w", wiki_name(api))
     subprocess.run([sys.executable, "-c", code], cwd=project.folder, check=True)
     texts = (project.archive(api) / "texts").iterdir()

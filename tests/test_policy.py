@@ -8,7 +8,8 @@ import pytest
 from scrapy import Spider
 from scrapy.settings import Settings
 
-from scrapy_politeness.policy import Policy, PolicyError, SlotPolicy
+from scrapy_politeness.policy import Policy, SlotPolicy
+from scrapy_politeness.settings import PolicyError
 from tests.crawl import crawl
 
 

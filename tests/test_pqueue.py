@@ -27,7 +27,7 @@ from scrapy.utils.misc import build_from_crawler
 
 from scrapy_politeness import PolitePriorityQueue
 from tests.crawl import crawl, start_crawl
-from tests.ready import extension_of, page, urls
+from tests.ready import conduct_of, page, urls
 from tests.spiders import Pages
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def test_a_slot_with_requests_waiting_is_not_forgotten(
     crawler: Callable[..., Crawler],
 ) -> None:
     made = crawler(POLITENESS_MAX_SLOTS=3)
-    layers = extension_of(made).layers
+    layers = conduct_of(made).layers
     queue = PolitePriorityQueue.from_crawler(made, LifoMemoryQueue, "")
     queue.push(page("waiting/1"))
     waiting, idle = layers.slot("waiting"), layers.slot("idle")

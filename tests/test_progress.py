@@ -22,7 +22,8 @@ from scrapy_politeness.observe.census import Census, SlotView
 from scrapy_politeness.observe.outlook import Outlook
 from scrapy_politeness.observe.screen import Screen
 from scrapy_politeness.observe.tally import Tally
-from scrapy_politeness.policy import Policy, PolicyError
+from scrapy_politeness.policy import Policy
+from scrapy_politeness.settings import PolicyError
 from tests.crawl import REACTORS, Reactor, crawl, start_crawl
 from tests.hostile import HOSTILE_NAMES, is_harmless
 from tests.settings import fixed

@@ -6,7 +6,7 @@ import ast
 import re
 from pathlib import Path
 
-from scrapy_politeness.policy import DEFAULTS
+from scrapy_politeness.settings import DEFAULTS
 
 README = Path(__file__).parents[1].joinpath("README.md").read_text("utf-8")
 

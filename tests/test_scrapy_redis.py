@@ -14,7 +14,7 @@ from redis.retry import Retry
 
 from scrapy_politeness.scrapy_redis import PoliteQueue
 from tests.crawl import start_crawl
-from tests.ready import extension_of, page, urls
+from tests.ready import conduct_of, page, urls
 from tests.settings import JITTER, NO_ROBOTS
 from tests.site import Answer
 from tests.spiders import Pages
@@ -326,8 +326,8 @@ def test_what_cannot_be_pushed_waits_until_redis_is_back(
 def test_the_engine_is_woken_to_look_again(make_queue: Make) -> None:
     queue = make_queue()
     assert queue.pop() is None
-    extension = extension_of(queue._shared._spider.crawler)
-    assert 0 < extension.alarm._at - time.monotonic() <= 1
+    conduct = conduct_of(queue._shared._spider.crawler)
+    assert 0 < conduct.alarm._at - time.monotonic() <= 1
 
 
 def test_requests_of_another_queue_are_left_alone(

@@ -7,7 +7,6 @@ USER_AGENT = "irowiki-archiver/0.1 (+https://example.org/put-your-address-here)"
 # This is all the politeness there is: the spider knows nothing of it.
 ADDONS = {"scrapy_politeness.Addon": 500}
 ROBOTSTXT_OBEY = True
-CONCURRENT_REQUESTS = 4  # the files may be on another host
 CONCURRENT_REQUESTS_PER_DOMAIN = 1
 POLITENESS_START_RATE = 1
 POLITENESS_MAX_RATE = 5

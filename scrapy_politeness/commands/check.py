@@ -15,7 +15,8 @@ from scrapy_politeness.commands.state import Known, open_state, read
 from scrapy_politeness.commands.terminal import CommandError, say, say_json
 from scrapy_politeness.commands.verdict import lines
 from scrapy_politeness.core.pace import Limit
-from scrapy_politeness.policy import Policy, is_enabled
+from scrapy_politeness.policy import Policy
+from scrapy_politeness.settings import is_enabled
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 from scrapy.commands import ScrapyCommand, ScrapyHelpFormatter
 from scrapy.exceptions import UsageError
+from scrapy.settings import SETTINGS_PRIORITIES
 
 from scrapy_politeness.commands import check, report, simulate, state
 from scrapy_politeness.commands.terminal import CommandError, warn
-from scrapy_politeness.policy import PolicyError
+from scrapy_politeness.settings import PolicyError
 
 if TYPE_CHECKING:
     import argparse
@@ -25,10 +26,12 @@ _SUBCOMMANDS: dict[str, ModuleType] = {
 }
 
 
+_CMDLINE = SETTINGS_PRIORITIES["cmdline"]
+
+
 class Command(ScrapyCommand):
     # Set for the only subcommand that crawls.
     requires_crawler_process = False
-    default_settings: ClassVar[dict[str, Any]] = {"LOG_LEVEL": "WARNING"}
 
     def syntax(self) -> str:
         return "{check,state,simulate,report} [options]"
@@ -60,6 +63,9 @@ class Command(ScrapyCommand):
             raise UsageError(f"unknown arguments: {' '.join(args)}")
         opts.set += opts.more_settings
         super().process_options(args, opts)
+        # A project wants to see more of its crawls than of this.
+        if (self.settings.getpriority("LOG_LEVEL") or 0) < _CMDLINE:
+            self.settings.set("LOG_LEVEL", "WARNING", "cmdline")
         # It would put what is printed here into the log.
         self.settings.set("LOG_STDOUT", False, "cmdline")
         if opts.subcommand == "check":

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from scrapy.http import Response
     from scrapy.settings import BaseSettings
 
+    from scrapy_politeness.conduct import Conduct
     from scrapy_politeness.core.health import Status
     from scrapy_politeness.policy import SlotPolicy
 
@@ -106,28 +107,29 @@ class RobotsProbe(Spider):
     async def _find(self) -> Finding:
         politeness = self.crawler.get_extension(PolitenessExtension)
         assert politeness is not None
+        conduct = politeness.conduct
         page = Request(self.page)
-        key = politeness.layers.key_for(page)
+        key = conduct.layers.key_for(page)
         self.look(key)
-        scope = politeness.layers.slot_for(page)
+        scope = conduct.layers.slot_for(page)
         if scope is None:
-            return Finding(key, await self._ask(page, politeness), None, None)
+            return Finding(key, await self._ask(page, conduct), None, None)
         robots = None
         if scope.status(time.monotonic()).silent_for <= PATIENCE:
-            robots = await self._ask(page, politeness)
-            politeness.obey_robots(page, scope)
+            robots = await self._ask(page, conduct)
+            conduct.obey_robots(page, scope)
         status = scope.status(time.monotonic())
-        return Finding(key, robots, status, politeness.policy.for_slot(key))
+        return Finding(key, robots, status, conduct.policy.for_slot(key))
 
-    async def _ask(self, page: Request, politeness: PolitenessExtension) -> RobotsFile:
+    async def _ask(self, page: Request, conduct: Conduct) -> RobotsFile:
         request = robots_request(site_of(page), "dont_retry")
         request.meta["download_timeout"] = _TIMEOUT
         try:
-            response = await politeness.engine.download(request)
+            response = await conduct.engine.download(request)
         except Exception as error:  # whatever a download may raise
             text = f"{type(error).__name__}: {error}"
             return RobotsFile(request.url, error=text)
-        return self._read(response, politeness.robots.user_agent_for(request))
+        return self._read(response, conduct.robots.user_agent_for(request))
 
     def _read(self, response: Response, agent: str) -> RobotsFile:
         parser = load_object(self.crawler.settings["ROBOTSTXT_PARSER"])

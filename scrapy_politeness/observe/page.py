@@ -223,7 +223,7 @@ def _plots(report: Report) -> str:
     plotted = [
         (n, slot, slot.series) for n, slot in enumerate(report.slots) if slot.series
     ]
-    overall = Plot(report.series, report.seconds, "all slots").html()
+    overall = Plot(report.series, report.seconds, "all slots", smooth=True).html()
     figures = "".join(
         f'<figure id="slot-{n}"><figcaption><h3>{escape(slot.name)}</h3>'
         f"<p>{_caption(slot)}</p></figcaption>"

@@ -24,16 +24,31 @@ _WIDTH, _HEIGHT = 1000, 200
 _MOST_ABOVE = 1.6
 _AIR = 1.08
 
+# How wide the dots of refusals are.
+_SMALL_DOT, _LARGE_DOT = 3.0, 9.0
+
+# The opacity of a pause that is short against its bucket.
+_FAINT = 0.07
+
 # Labels so near to the right end are put to the left of their ticks.
 _LAST = 0.96
 
 
+# Seconds. Most crawls begin with slots that send in step.
+_SMOOTH = 1.0
+
+
 class Plot:
-    def __init__(self, series: Series, seconds: float, name: str) -> None:
+    """``smooth`` shows what is sent in a second instead of in each bucket: for series
+    of several slots."""
+
+    def __init__(
+        self, series: Series, seconds: float, name: str, *, smooth: bool = False
+    ) -> None:
         self._series = series
         self._seconds = max(seconds, series.width)
         self._name = name
-        self._sent = [count / series.width for count in series.sent]
+        self._sent = self._rates(round(_SMOOTH / series.width) if smooth else 1)
         most = max(self._sent, default=0.0)
         limits = [r for r in (*series.rate, *series.ceiling) if r is not None]
         shown = [r for r in limits if r <= _MOST_ABOVE * most]
@@ -54,6 +69,19 @@ class Plot:
             f"{self._refusals()}</svg>"
             f'<div class="xs" aria-hidden="true">{self._x_labels()}</div></div>'
         )
+
+    def _rates(self, buckets: int) -> list[float]:
+        """Return requests per second, over so many buckets around each."""
+        width, sent = self._series.width, self._series.sent
+        # Of the last bucket, only a part belongs to the crawl.
+        ends = [min(n * width, self._seconds) for n in range(len(sent) + 1)]
+        rates = []
+        for n in range(len(sent)):
+            first = max(0, n - buckets // 2)
+            last = min(len(sent), max(first + buckets, n + 1))
+            spent = ends[last] - ends[first]
+            rates.append(sum(sent[first:last]) / spent if spent > 0 else 0.0)
+        return rates
 
     def _x(self, seconds: float) -> str:
         return f"{_WIDTH * min(seconds / self._seconds, 1.0):.5g}"
@@ -92,11 +120,11 @@ class Plot:
 
     def _pauses(self) -> str:
         width, silent = self._series.width, self._series.silent
-        shares = [round(s / width, 1) or 0.1 if s else None for s in silent]
+        shares = [max(_FAINT, round(s / width, 1)) if s else None for s in silent]
         return "".join(
             f'<rect class="pause" x="{self._x(start * width)}" y="0" '
             f'width="{self._span(start, end)}" height="{_HEIGHT}" '
-            f'opacity="{0.3 + 0.7 * min(share, 1):.2g}"/>'
+            f'opacity="{min(share, 1):.2g}"/>'
             for start, end, share in self._runs(shares)
         )
 
@@ -107,13 +135,20 @@ class Plot:
     def _refusals(self) -> str:
         width = self._series.width
         dots = (
-            f'<path class="refused" d="M{self._x((n + 0.5) * width)},9h0">'
+            f'<path class="refused" d="M{self._x((n + 0.5) * width)},9h0" '
+            f'stroke-width="{self._size(n):.2g}">'
             f"<title>{count} refused or timed out, {duration(n * width)} after the "
             "start</title></path>"
             for n, count in enumerate(self._series.refused)
             if count
         )
         return "".join(dots)
+
+    def _size(self, bucket: int) -> float:
+        """A bucket of a long crawl has many requests: of a refusal among hundreds, a
+        small dot tells enough."""
+        share = self._series.refused[bucket] / max(self._series.sent[bucket], 1.0)
+        return _SMALL_DOT + min(1.0, 5 * share) * (_LARGE_DOT - _SMALL_DOT)
 
     def _y_labels(self) -> str:
         return "".join(

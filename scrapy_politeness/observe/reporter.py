@@ -137,7 +137,7 @@ def _series_of(tally: Tally, now: float, seconds: float) -> Series | None:
 
 
 def _series(timeline: Timeline, seconds: float) -> Series:
-    # The last request may stand for a time after the crawl.
+    # What happened while the report was made does not count.
     length = math.ceil(seconds / timeline.width)
     return Series(
         width=timeline.width,

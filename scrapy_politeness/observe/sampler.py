@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from scrapy_politeness.observe.timeline import Timeline
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from scrapy_politeness.core.outcome import Outcome, Permit
     from scrapy_politeness.core.scope import Scope
     from scrapy_politeness.observe.tally import Tally
@@ -14,10 +16,6 @@ if TYPE_CHECKING:
 # A request stands for the time until the next one; but where that is later than two
 # intervals, and than this many seconds, nothing was sent in between.
 _GAP = 2.0
-
-# Of all slots together, each request stands for a second: most crawls begin with
-# slots that send in step.
-_SMOOTH = 1.0
 
 
 class Recording:
@@ -68,7 +66,7 @@ class Recording:
         timeline = self.timeline
         if self._last_sent is not None:
             stands_for = max(self._interval, self._gap)
-            until = min(self._last_sent + stands_for, timeline.end_of_bucket(now))
+            until = min(self._last_sent + stands_for, now)
             share = (until - self._last_sent) / stands_for
             timeline.note_sent(self._last_sent, until, share)
             self._last_sent = None
@@ -91,9 +89,18 @@ class Sampler:
         self.start = start
         self.overall = Timeline(start)
 
+    def begin(self, now: float, tallies: Iterable[tuple[str, Tally]]) -> None:
+        """The spider is open: from now on, time counts. Nothing was sent so far, but
+        slots may be silent since an earlier run."""
+        self.start = now
+        self.overall = Timeline(now)
+        for _, tally in tallies:
+            if tally.recording is not None:
+                tally.recording.timeline = Timeline(now)
+
     def sent(self, slot: Scope, tally: Tally, permit: Permit) -> None:
         now = permit.sent_at
-        self.overall.note_sent(now, now + _SMOOTH)
+        self.overall.note_sent(now, now)
         self._recording(tally).sent(now, 1 / slot.rate)
         self._note_rate(slot, tally, now)
 

@@ -9,8 +9,6 @@ from array import array
 MOST_BUCKETS = 240
 FIRST_WIDTH = 0.25
 
-_MOMENT = 1e-6
-
 
 class Timeline:
     """Five rows of buckets, from ``start`` on: how many requests were ``sent`` and
@@ -50,10 +48,6 @@ class Timeline:
         bucket = self._bucket(now)
         self.rate[bucket] = rate
         self.ceiling[bucket] = ceiling or 0.0
-
-    def end_of_bucket(self, now: float) -> float:
-        """Return the last moment that is in the same bucket."""
-        return self._start + (self._bucket(now) + 1) * self.width - _MOMENT
 
     def extend(self, now: float) -> None:
         """Nothing has happened until now."""

@@ -95,7 +95,7 @@ class DemoWiki(ThreadingHTTPServer):
 
     def tally(self) -> str:
         troubles = [f"{count} x {kind}" for kind, count in self.served.items()]
-        return f"{self._weather.requests} API requests, {', '.join(troubles)}"
+        return ", ".join([f"{self._weather.requests} API requests", *troubles])
 
     def reply(self, target: str) -> Reply:
         url = urlsplit(target)

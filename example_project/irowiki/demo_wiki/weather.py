@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -39,10 +38,10 @@ class Spell:
 # can rise into the wiki's own limit. The lag ends before the five seconds are over
 # that MediaWiki asks a client to wait, so that one wait is enough.
 STORMY: Mapping[int, Spell] = {
-    44: Spell("maxlag", seconds=4.0),
-    50: Spell("slow", requests=3),
-    56: Spell("429"),
-    62: Spell("ratelimited"),
+    40: Spell("maxlag", seconds=4.0),
+    46: Spell("slow", requests=3),
+    51: Spell("429"),
+    57: Spell("ratelimited"),
 }
 CALM: Mapping[int, Spell] = {}
 
@@ -57,7 +56,6 @@ class Weather:
         self._ends_at = 0.0
         self._left = 0
         self.requests = 0
-        self.seen: Counter[str] = Counter()
 
     def next(self) -> Kind | None:
         """Return what happens to the next request."""
@@ -70,7 +68,6 @@ class Weather:
         if self._spell is None or (self._left <= 0 and now >= self._ends_at):
             return None
         self._left -= 1
-        self.seen[self._spell.kind] += 1
         return self._spell.kind
 
 
