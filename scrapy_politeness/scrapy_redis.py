@@ -59,6 +59,7 @@ class PoliteQueue(SlotQueue):
         )
         super().__init__(conduct, self._shared)
         spider.crawler.signals.connect(self._spider_idle, signals.spider_idle)
+        spider.crawler.signals.connect(self._spider_closed, signals.spider_closed)
 
     def pop(self, timeout: float = 0) -> Request | None:
         """Never waits: there may be other work than that of the queue."""
@@ -79,3 +80,7 @@ class PoliteQueue(SlotQueue):
     def _spider_idle(self) -> None:
         if self._shared.others_at_work:
             raise DontCloseSpider("Other processes may find more to do")
+
+    def _spider_closed(self) -> None:
+        # A last word: this process is no longer at work, and has nothing to keep.
+        self._shared.look()

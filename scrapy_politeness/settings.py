@@ -69,7 +69,7 @@ _SLOT_RULES: dict[str, rules.Rule] = {
 }
 
 
-REDIS_URL = "POLITENESSREDIS_URL"
+REDIS_URL = "POLITENESS_REDIS_URL"
 # Whatever stands before the host, or in a password's place, is nobody's business.
 _CREDENTIALS = re.compile(r"(?<=//).*(?=@)|(?<=password=)[^&]*")
 
