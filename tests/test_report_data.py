@@ -11,6 +11,7 @@ import pytest
 
 from scrapy_politeness.core.governor import Bounds
 from scrapy_politeness.core.scope import Scope
+from scrapy_politeness.observe.names import printable
 from scrapy_politeness.observe.page import render
 from scrapy_politeness.observe.report import MARK, Report, read_report
 from scrapy_politeness.observe.reporter import MOST_LISTED, MOST_PLOTTED, write_report
@@ -18,11 +19,15 @@ from scrapy_politeness.observe.sampler import Sampler
 from scrapy_politeness.observe.tally import MOST_TALLIED
 from scrapy_politeness.observe.timeline import MOST_BUCKETS, Timeline
 from scrapy_politeness.simulator import RetryAfter, TokenBucket, simulate
+from tests.browser import look_at
+from tests.hostile import HOSTILE_NAMES
 from tests.observed import Newsroom
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from playwright.sync_api import Page
 
 TWO_DAYS = 48 * 3600.0
 
@@ -80,6 +85,22 @@ def test_a_crawl_of_many_hosts_keeps_and_shows_a_bounded_number() -> None:
     page = render(report)
     assert f"{3000 - MOST_LISTED:,} other slots" in page
     assert len(page) < 1_000_000
+
+
+def test_names_of_any_kind_are_shown_as_they_are(tmp_path: Path) -> None:
+    room = crawl_of(5.0, *map(scope, HOSTILE_NAMES))
+    file = tmp_path / "report.html"
+    write_report(room.report(5.0), file)
+    names = sorted(map(printable, HOSTILE_NAMES))
+    assert sorted(slot.name for slot in read_report(file).slots) == names
+
+    def look(page: Page) -> None:
+        first, *titles = page.locator("h3").all_text_contents()
+        assert (first, sorted(titles)) == ("All slots", names)
+        assert page.locator("script").count() == 2
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+    look_at(file, look, viewport={"width": 390, "height": 844})
 
 
 def test_even_spacing_is_an_even_line() -> None:

@@ -17,11 +17,9 @@ _TIME_STEPS = (
 _TIME_UNITS = ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min"), (1.0, "s"))
 _MOST_TIME_TICKS = 7
 
-UNKNOWN = "\N{EN DASH}"
-
 # The lowest rate of which nobody would rather read how many a minute, or an hour.
-_PER_SECOND = 0.5
-_PER_MINUTE = 0.5 / _MINUTE
+_PER_SECOND = 0.1
+_PER_MINUTE = 0.1 / _MINUTE
 
 
 class Tick(NamedTuple):
@@ -65,29 +63,3 @@ def rate_ticks(highest: float) -> list[Tick]:
         Tick(n * step / unit.seconds, f"{n * step:g}{unit.short}" if n else "0")
         for n in range(count + 1)
     ]
-
-
-def duration(seconds: float) -> str:
-    """In words: 4.2 s, 42 s, 3 min 20 s, 2 h 5 min, 3 d 4 h."""
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    if seconds < 59.5:
-        return f"{seconds:.0f} s"
-    if seconds < _HOUR - 0.5:
-        return _two(seconds, (_MINUTE, "min"), (1.0, "s"))
-    if seconds < 2 * _DAY:
-        return _two(seconds, (_HOUR, "h"), (_MINUTE, "min"))
-    return _two(seconds, (_DAY, "d"), (_HOUR, "h"))
-
-
-def _two(seconds: float, large: tuple[float, str], small: tuple[float, str]) -> str:
-    (size, name), (part, part_name) = large, small
-    whole, rest = divmod(round(seconds / part), round(size / part))
-    return f"{whole} {name} {rest} {part_name}" if rest else f"{whole} {name}"
-
-
-def rate(value: float | None) -> str:
-    if value is None:
-        return UNKNOWN
-    unit = rate_unit(value)
-    return f"{value * unit.seconds:.3g}{unit.short}"

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.health import Health
-from scrapy_politeness.observe.axes import duration, rate
 from scrapy_politeness.observe.names import printable
 from scrapy_politeness.observe.tally import Tallies, Tally
+from scrapy_politeness.observe.text import duration, rate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

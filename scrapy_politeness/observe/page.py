@@ -10,13 +10,14 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.cause import Cause
-from scrapy_politeness.observe import axes
-from scrapy_politeness.observe.axes import UNKNOWN, rate
+from scrapy_politeness.observe import text
 from scrapy_politeness.observe.plot import Plot
 from scrapy_politeness.observe.report import MARK, to_json
 
 if TYPE_CHECKING:
     from scrapy_politeness.observe.report import Figures, Report, SlotReport
+
+UNKNOWN = "&ndash;"
 
 # What each cause means to somebody who sees it for the first time.
 _CAUSES = {
@@ -94,7 +95,7 @@ def _header(report: Report) -> str:
 
 def _tiles(report: Report) -> str:
     total, seconds = report.total, report.seconds
-    per_second = rate(total.served / seconds) if seconds else UNKNOWN
+    per_second = _rate(total.served / seconds) if seconds else UNKNOWN
     tiles = (
         ("Pages", f"{total.served:,}", f"{per_second} on average"),
         (
@@ -137,9 +138,9 @@ def _limits(total: Figures) -> str:
 def _limit(cause: Cause, seconds: float, spent: float) -> str:
     title, meaning = _CAUSES[cause]
     share = 100 * seconds / spent
-    text = "<1" if share < 1 else f"{share:.0f}"
+    shown = "&lt;1" if share < 1 else f"{share:.0f}"
     return (
-        f'<li><i class="c-{cause.name.lower()}"></i><b>{text} %</b> '
+        f'<li><i class="c-{cause.name.lower()}"></i><b>{shown} %</b> '
         f"<span>{title}<small>{_duration(seconds)}: {meaning}</small></span></li>"
     )
 
@@ -173,11 +174,11 @@ def _row(number: int, slot: SlotReport) -> str:
         name = f'<a href="#slot-{number}">{name}</a>'
     interval = slot.average_interval
     shown = UNKNOWN if interval is None else _interval(interval)
-    health = escape(slot.health or UNKNOWN)
+    health = escape(slot.health) if slot.health else UNKNOWN
     return (
         f'<tr><th scope="row">{name}</th>{_figure_cells(slot.figures)}'
-        f"{_cell(shown, interval or 0)}{_cell(rate(slot.rate), slot.rate or 0)}"
-        f"{_cell(rate(slot.ceiling), slot.ceiling or 0)}"
+        f"{_cell(shown, interval or 0)}{_cell(_rate(slot.rate), slot.rate or 0)}"
+        f"{_cell(_rate(slot.ceiling), slot.ceiling or 0)}"
         f'<td class="h-{health}">{health}</td><td>{_mostly(slot.figures)}</td></tr>'
     )
 
@@ -203,7 +204,11 @@ def _mostly(figures: Figures) -> str:
 
 
 def _duration(seconds: float) -> str:
-    return axes.duration(seconds).replace(" ", "&nbsp;")
+    return text.duration(seconds).replace(" ", "&nbsp;")
+
+
+def _rate(per_second: float | None) -> str:
+    return UNKNOWN if per_second is None else text.rate(per_second)
 
 
 def _interval(seconds: float) -> str:

@@ -10,7 +10,8 @@ from html import escape
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from scrapy_politeness.observe.axes import duration, rate_ticks, rate_unit, time_ticks
+from scrapy_politeness.observe.axes import rate_ticks, rate_unit, time_ticks
+from scrapy_politeness.observe.text import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

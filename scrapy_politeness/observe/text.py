@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import unicodedata
 
+from scrapy_politeness.observe.axes import rate_unit
+
 _UNITS = (("d", 86400), ("h", 3600), ("min", 60))
 
 
@@ -60,7 +62,6 @@ def _smaller(unit: str, seconds: float) -> str:
 
 
 def rate(per_second: float) -> str:
-    """A rate of less than one per second is easier to read by the minute."""
-    if 0 < per_second < 0.1:
-        return f"{60 * per_second:.3g}/min"
-    return f"{per_second:.3g}/s"
+    """Low rates are easier to read by the minute."""
+    unit = rate_unit(per_second or 1.0)
+    return f"{per_second * unit.seconds:.3g}{unit.short}"
