@@ -9,7 +9,7 @@ from scrapy import Spider
 from scrapy.settings import Settings
 
 from scrapy_politeness.policy import Policy, SlotPolicy
-from scrapy_politeness.settings import PolicyError
+from scrapy_politeness.settings import DEFAULTS, PolicyError, is_enabled
 from tests.crawl import crawl
 
 
@@ -241,3 +241,23 @@ def test_a_limit_that_does_not_adapt_is_used_from_the_start() -> None:
 def test_off_switches_of_a_slot(settings: dict[str, Any]) -> None:
     assert policy(**settings).for_slot("www.example.org") is None
     assert policy(**settings).for_slot("www.example.com") is not None
+
+
+class Overheard(Settings):
+    """Writes down what is asked for."""
+
+    asked: set[str]
+
+    def get(self, name: Any, default: Any = None) -> Any:
+        if hasattr(self, "asked"):
+            self.asked.add(name)
+        return super().get(name, default)
+
+
+def test_every_setting_is_read_by_its_own_name() -> None:
+    settings = Overheard()
+    settings.asked = set()
+    is_enabled(settings)
+    Policy.read(settings)
+    own = {name for name in settings.asked if "POLITENESS" in name}
+    assert own == set(DEFAULTS)
