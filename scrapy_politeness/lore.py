@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from scrapy_politeness.stores.server_clock import ServerClock
 
 # Seconds. For so long every detail is worth something; after that, only the limit
-# that was found, if any.
+# that was found. Most hosts of a broad crawl are visited once, and nothing is found.
 _DETAILS_KEPT = 600
+_LITTLE_KEPT = 60
 _GIST_KEPT = 7 * 86400
 
 # Seconds. What was served is reported so often; what was refused at once.
@@ -206,7 +207,7 @@ class Lore:
             micros(1 / lessons.governor.rate),
             lessons.cuts,
             _text(freeze(lessons)),
-            _DETAILS_KEPT,
+            _DETAILS_KEPT if learned else _LITTLE_KEPT,
             _text({"at": now, **learned.to_dict()}) if learned else "",
             _GIST_KEPT,
             micros(max(0.0, silence)),

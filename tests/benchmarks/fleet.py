@@ -22,6 +22,7 @@ from tests.crawl import Crawl, crawl, start_crawl
 from tests.redis_server import RedisServer
 from tests.settings import fixed
 from tests.site import Site
+from tests.spiders import Broad
 
 SETTINGS = {
     "POLITENESS_START_RATE": 5,
@@ -68,14 +69,19 @@ def measure_permits(seconds: float) -> None:
             print(f"| {title} | {rate:,.0f} |", flush=True)
 
 
-def measure_memory(hosts: int = 2000) -> None:
+def measure_memory(hosts: int = 1000) -> None:
     """Hosts that were visited once, and one whose limit was found."""
     with RedisServer() as server, Site(200, limit="20/second") as site:
         client = server.client()
-        before = used_memory(client)
-        asyncio.run(_visit(server.url, hosts))
-        print(f"\na visited host: {(used_memory(client) - before) / hosts:,.0f} bytes")
         settings = {**SETTINGS, "POLITENESS_REDIS_URL": server.url}
+        before = used_memory(client)
+        with Site(1) as proxy:
+            crawl(Broad, settings=settings, hosts=hosts, proxy=proxy.url, timeout=300)
+        bytes_per_host = (used_memory(client) - before) / hosts
+        print(f"\na host that was visited once: {bytes_per_host:,.0f} bytes")
+        work = client.info("commandstats")["cmdstat_evalsha"]
+        print(f"{work['calls'] / hosts:.1f} calls for it", end=", ")
+        print(f"{work['usec_per_call']:.0f} µs of the server each")
         crawl(urls=site.page_urls(), settings=settings)
         keys = Keys(alone=True).of("slot:127.0.0.1")
         print(f"all details of a host: {client.memory_usage(keys.lore):,} bytes")
@@ -84,12 +90,6 @@ def measure_memory(hosts: int = 2000) -> None:
 
 def used_memory(client: Any) -> int:
     return int(client.info("memory")["used_memory"])
-
-
-async def _visit(url: str, hosts: int) -> None:
-    link = Link(url)
-    await link.run([grant(host, 1) for host in range(hosts)])
-    await link.close()
 
 
 def run_crawls(processes: int, pages: int) -> tuple[float, float, int, int]:
