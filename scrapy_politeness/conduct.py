@@ -110,10 +110,10 @@ class Conduct:
     def claimable_at(self, queue_key: str) -> float:
         """Return from when on its slot lets the queue hand out a request."""
         slot = self.layers.seen(queue_key)
-        if slot is None:
-            return -math.inf
-        if self.robots.holds(slot):
+        if slot is not None and self.robots.holds(slot):
             return math.inf
+        if self.layers.is_free(queue_key):
+            return -math.inf
         return self.permits.claimable_at(slot)
 
     def handed_out(self, request: Request, queue_key: str, now: float) -> None:
@@ -148,6 +148,7 @@ class Conduct:
     def forget(self, slot: Scope) -> bool:
         """Return to the settings; return whether that has ended a silence."""
         self.layers.reset(slot.key)
+        slot.forget()
         was_silent = slot.reset()
         self.save_pause(slot)
         if self.records is not None:
@@ -160,13 +161,13 @@ class Conduct:
         self.alarm.stop()
         self._watch.stop()
         self.robots.wake()
-        if self.records is not None:
-            self.records.close()
 
     async def wait_stopped(self) -> None:
+        # What the last answers mean is known only when they are reported.
         if self.fleet is not None:
             await self.fleet.close()
         if self.records is not None:
+            self.records.close()
             await self.records.wait_closed()
 
     def _settle(self, flight: Flight, outcome: Outcome) -> None:
@@ -240,6 +241,8 @@ class Conduct:
         if self.engine.is_closing:
             self.robots.wake()
             self.gate.reconsider()
+        elif self.fleet is not None:
+            self.gate.look_again()
         return self.gate.is_busy or self.robots.is_busy
 
 

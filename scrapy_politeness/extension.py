@@ -115,9 +115,9 @@ class PolitenessExtension:
     async def _spider_closed(self, spider: Spider, reason: str) -> None:
         conduct = self.conduct
         conduct.stop()
+        await conduct.wait_stopped()
         census = self.census()
         conduct.news.closed(census)
-        await conduct.wait_stopped()
         if conduct.sampler is not None and self.policy.report_path is not None:
             tallies = conduct.stock.tallies
             report = report_of(census, tallies, conduct.sampler, spider.name, reason)

@@ -40,6 +40,7 @@ _ALL_ARE_BACK_AFTER = 3.0
 
 # The last words of a crawl may take so long.
 _FAREWELL = 1.0
+_LAST_TRIES = 3
 
 
 class Fleet:
@@ -140,6 +141,8 @@ class Fleet:
 
     def forget(self, slot: Scope) -> None:
         """What is known of this slot is out of date, for all of them."""
+        if slot.leases is not None:
+            slot.leases.start_anew()
         self._lore.forget(slot)
         self._news.set()
 
@@ -163,9 +166,11 @@ class Fleet:
             except Away as error:
                 self._part(error)
                 await self._until_back()
-        if not self._is_away:
-            with suppress(Away):
-                await self._exchange(math.inf)
+        with suppress(Away):
+            for _ in range(_LAST_TRIES):
+                if not self._is_away and self._lore.has_unsaved:
+                    await self._exchange(math.inf)
+        self._conclude_alone()
 
     async def _until_news(self) -> None:
         while not self._leasing.has_asks and not self._is_closing:
@@ -178,8 +183,6 @@ class Fleet:
 
     async def _exchange(self, now: float) -> None:
         """``now`` decides what is due to be reported."""
-        if removals := self._lore.removals():
-            await self._link.remove(removals)
         reports = self._lore.calls(now)
         asks = self._leasing.calls(self._lore.revision_of)
         calls = [call for _, call in reports] + [call for _, call in asks]
@@ -208,22 +211,22 @@ class Fleet:
                 self._changed(slot)
 
     def _joined(self) -> None:
-        if self._is_away:
-            self._log.info(
-                "Redis at %(where)s is back: budgets are shared again",
-                {"where": self._where},
-            )
-            now = time.monotonic()
-            self._leasing.expect_all_until(now + _ALL_ARE_BACK_AFTER)
-            self._lore.start_anew()
-            sources: list[Scope | Budget] = [*self._slots, *self._budgets]
-            for source in sources:
-                assert source.leases is not None
-                source.leases.start_anew()
-                source.join(source.leases)
-            for slot in list(self._slots):
-                self._changed(slot)
-        self._is_away = False
+        was_away, self._is_away = self._is_away, False
+        if not was_away:
+            return
+        self._log.info(
+            "Redis at %(where)s is back: budgets are shared again",
+            {"where": self._where},
+        )
+        sources: list[Scope | Budget] = [*self._slots, *self._budgets]
+        self._leasing.expect(sources, time.monotonic() + _ALL_ARE_BACK_AFTER)
+        self._lore.start_anew()
+        for source in sources:
+            assert source.leases is not None
+            source.leases.start_anew()
+            source.join(source.leases)
+        for slot in list(self._slots):
+            self._changed(slot)
 
     def _part(self, error: Away) -> None:
         self._log.warning(
@@ -239,14 +242,18 @@ class Fleet:
             budget.part(now, random.random())
         for slot in list(self._slots):
             slot.part(now, random.random())
+        self._conclude_alone()
+        for slot in list(self._slots):
+            self._changed(slot)
+
+    def _conclude_alone(self) -> None:
+        """What could not be reported has to be learned here."""
         for slot, reports in self._lore.left():
             for report in reports:
                 change = slot.conclude(
                     report.permit, report.outcome, report.at, report.chance
                 )
                 self._learned(slot, report.outcome, change)
-        for slot in list(self._slots):
-            self._changed(slot)
 
     async def _until_back(self) -> None:
         while not self._is_closing:

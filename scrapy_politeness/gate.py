@@ -180,6 +180,11 @@ class Gate:
         self._send_away(lines, now, SHORT_WAIT)
         self._plan(slot, lines, now)
 
+    def look_again(self) -> None:
+        """Somebody may have waited for an answer that never came."""
+        for slot in list(self._slots):
+            self.advance(slot)
+
     def reconsider(self) -> None:
         """Send away all whose patience has come to an end."""
         now = self._clock()

@@ -13,7 +13,7 @@ from scrapy_politeness.core.scope import Scope
 from scrapy_politeness.stores.redis import Call, micros, slot_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from scrapy_politeness.core.budget import Budget
     from scrapy_politeness.core.leases import Leases, Terms
@@ -63,6 +63,7 @@ class Leasing:
         self._process = uuid4().hex
         self._names: WeakKeyDictionary[Budget, str] = WeakKeyDictionary()
         self._asks: dict[Scope | Budget, Ask] = {}
+        self._expected: WeakKeyDictionary[Scope | Budget, int] = WeakKeyDictionary()
         self._expect_until = -math.inf
 
     @property
@@ -76,9 +77,12 @@ class Leasing:
     def name(self, budget: Budget, name: str) -> None:
         self._names[budget] = name
 
-    def expect_all_until(self, at: float) -> None:
-        """Until then, not all who share the budgets may be back."""
-        self._expect_until = at
+    def expect(self, sources: Iterable[Scope | Budget], until: float) -> None:
+        """Until then, not all who shared these budgets may be back."""
+        for source in sources:
+            if source.leases is not None:
+                self._expected[source] = source.leases.members
+        self._expect_until = until
 
     def want(self, route: Route, now: float) -> bool:
         """Return whether there is something new to ask for."""
@@ -122,8 +126,11 @@ class Leasing:
 
     def _call(self, ask: Ask, now: float, revision_of: Callable[[Scope], int]) -> Call:
         slot = ask.slot
-        silence = 0.0 if slot is None else max(0.0, slot.paused_until - now)
         revision = 0 if slot is None else revision_of(slot)
+        silence = 0.0
+        if slot is not None and revision < 0:
+            # The server may not know of it: it is new here, or has been away.
+            silence = max(0.0, slot.paused_until - now)
         finished = -1
         if slot is not None and slot.finished_at is not None:
             finished = micros(now - slot.finished_at)
@@ -145,9 +152,8 @@ class Leasing:
             known = slot is not None and source is slot and revision > 0
             spacing = terms.fastest if known else terms.interval
             arguments += [micros(spacing), micros(terms.gap), terms.burst]
-            assert source.leases is not None
-            expected = source.leases.members if now < self._expect_until else 1
-            arguments.append(expected)
+            is_known = now < self._expect_until
+            arguments.append(self._expected.get(source, 1) if is_known else 1)
         return Call("grant", keys, arguments)
 
     def _name(self, source: Scope | Budget) -> str:
@@ -178,6 +184,9 @@ class Leasing:
         def local(wait: int) -> float:
             return self._clock.local(there, wait / 1e6, sent_at, received_at)
 
+        if ask.slot is not None and silence:
+            # Before the leases, which begin when it ends.
+            self._be_silent(ask.slot, local(silence), received_at)
         lates = [late / 1e6] + [0.0] * len(waits)
         granted = [
             Lease(local(wait), late) for wait, late in zip(waits, lates, strict=False)
@@ -193,8 +202,6 @@ class Leasing:
             budget.told(worth_asking(local(wait), budget.terms.slowest))
             if budget.leases is not None:
                 budget.leases.members = max(1, number)
-        if ask.slot is not None and silence:
-            self._be_silent(ask.slot, local(silence), received_at)
         return len(granted)
 
     def _be_silent(self, slot: Scope, until: float, now: float) -> None:

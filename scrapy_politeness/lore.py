@@ -36,7 +36,9 @@ _REPORT_EVERY = 0.2
 
 _TRY_AGAIN = 0.01
 
+# Not known yet; and whatever it is, it does not count any more.
 _UNKNOWN = -1
+_OVERRIDE = -2
 
 
 class Report(NamedTuple):
@@ -82,7 +84,6 @@ class Lore:
         self._log = log
         self._pages: WeakKeyDictionary[Scope, _Page] = WeakKeyDictionary()
         self._unsaved: dict[Scope, _Page] = {}
-        self._removed: list[str] = []
         self._due_at = math.inf
         self._has_warned = False
 
@@ -97,10 +98,9 @@ class Lore:
 
     def forget(self, slot: Scope) -> None:
         """What is known of this slot is out of date, for all of them."""
-        self._removed += self._keys.of(slot_name(slot.key))
-        self._unsaved.pop(slot, None)
-        self._pages[slot] = _Page()
-        self._due_at = -math.inf
+        page = self._pages[slot] = _Page()
+        page.revision = _OVERRIDE
+        self._seed(slot, page)
 
     def start_anew(self) -> None:
         """The server may have forgotten something, or everything."""
@@ -116,9 +116,9 @@ class Lore:
             self._pages[slot] = _Page()
             yield slot, reports
 
-    def removals(self) -> list[str]:
-        removed, self._removed = self._removed, []
-        return removed
+    @property
+    def has_unsaved(self) -> bool:
+        return bool(self._unsaved)
 
     def calls(self, now: float) -> list[tuple[Scope, Call]]:
         if now < self._due_at:

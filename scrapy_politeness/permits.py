@@ -71,9 +71,13 @@ class Permits:
         if self._fleet is not None and self._waiting(route.slot):
             self._fleet.want(route)
 
-    def claimable_at(self, slot: Scope) -> float:
+    def claimable_at(self, slot: Scope | None) -> float:
         """Return from when on a request may be handed out, or permits for it are worth
-        asking for."""
+        asking for. None is a slot that nothing was sent to yet."""
+        if slot is None:
+            overall = self._layers.overall
+            told_at = None if overall is None else overall.told_at
+            return -math.inf if told_at is None else told_at
         if self._fleet is None or not slot.is_joined:
             return slot.claimable_at
         return max(slot.claimable_at, self._told_at(slot))
@@ -81,8 +85,13 @@ class Permits:
     def may_hand_out(self, queue_key: str, now: float) -> bool:
         """Tell whether a request of this slot, which is due, is paid for. If not, it
         is asked for, and the queue will be told."""
+        if self._fleet is None or self._layers.is_free(queue_key):
+            return True
         slot = self._layers.seen(queue_key)
-        if self._fleet is None or slot is None or not slot.is_joined:
+        if slot is None and self._layers.overall is not None:
+            # Its own budget is untouched, but that of all may not be.
+            slot = self._layers.slot(queue_key)
+        if slot is None or not slot.is_joined:
             return True
         route = self._layers.queue_route(queue_key)
         if slot.leases is None or route is None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_politeness import rules
 from scrapy_politeness import settings as reader
-from scrapy_politeness.core.leases import GRACE
+from scrapy_politeness.core.leases import grace
 from scrapy_politeness.settings import REDIS_URL, PolicyError
 
 if TYPE_CHECKING:
@@ -121,26 +121,29 @@ class Policy:
             redis_url=reader.read(settings, REDIS_URL, rules.redis_url),
         )
         if policy.redis_url:
-            policy = policy._with_slack(GRACE)
+            policy = policy._with_slack()
         policy._reject_idle_limits(reader.raw(settings, "POLITENESS_LIMITS"))
         return policy
 
-    def _with_slack(self, slack: float) -> Policy:
-        """Keep to all limits although requests may be so late after their time."""
-
-        def loosened(limit: Limit | None) -> Limit | None:
-            return limit and replace(limit, slack=slack)
-
+    def _with_slack(self) -> Policy:
+        """Keep to all limits and delays although requests of several processes may go
+        a little after their time."""
         limits = {
-            key: {**own, "limit": loosened(own["limit"])} if "limit" in own else own
+            key: {**own, "limit": _with_slack(own["limit"])} if "limit" in own else own
             for key, own in self.limits.items()
+        }
+        slots = {
+            key: {**own, "delay": _longer(own["delay"])} if "delay" in own else own
+            for key, own in self.download_slots.items()
         }
         return replace(
             self,
             limits=limits,
-            global_limit=loosened(self.global_limit),
-            ip_limit=loosened(self.ip_limit),
-            proxy_limit=loosened(self.proxy_limit),
+            download_slots=slots,
+            spacing=_longer(self.spacing),
+            global_limit=_with_slack(self.global_limit),
+            ip_limit=_with_slack(self.ip_limit),
+            proxy_limit=_with_slack(self.proxy_limit),
         )
 
     def _reject_idle_limits(self, value: Any) -> None:
@@ -249,6 +252,14 @@ class Policy:
     def _own_limits(self, key: str) -> Mapping[str, Any]:
         name = self.own_limits_of(key)
         return {} if name is None else self.limits[name]
+
+
+def _with_slack(limit: Limit | None) -> Limit | None:
+    return limit and replace(limit, slack=grace(limit.interval))
+
+
+def _longer(delay: float) -> float:
+    return delay + grace(delay) if delay else 0.0
 
 
 def _floor(limit: Limit | None, spacing: float, burst: int) -> float:

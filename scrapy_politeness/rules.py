@@ -242,4 +242,21 @@ def redis_url(value: Any) -> str | None:
             '"unix://…" or "redis+cluster://…"'
         )
     _need("redis", "redis")
+    if not _can_be_read(value):
+        raise ValueError(
+            "cannot be read; special characters in a password must be escaped, such "
+            'as "%23" for "#"'
+        )
     return value
+
+
+def _can_be_read(url: str) -> bool:
+    # Only who shares budgets needs the package redis.
+    from redis.asyncio import ConnectionPool
+
+    try:
+        pool = ConnectionPool.from_url(url.replace("+cluster://", "://", 1))
+        pool.make_connection()  # type: ignore[no-untyped-call]
+    except (TypeError, ValueError):
+        return False
+    return True

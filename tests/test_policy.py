@@ -25,6 +25,10 @@ def slot(key: str = "www.example.org", **settings: Any) -> SlotPolicy:
 
 WRONG = [
     ("POLITENESS_START_RATE", "fast", "a number greater than 0"),
+    ("POLITENESS_REDIS_URL", "localhost:6379", 'a URL such as "redis://'),
+    ("POLITENESS_REDIS_URL", "redis://localhost:abc", "cannot be read"),
+    ("POLITENESS_REDIS_URL", "redis://localhost?foo=1", "cannot be read"),
+    ("POLITENESS_REDIS_URL", "redis://[::1", "cannot be read"),
     ("POLITENESS_START_RATE", -1, "a number greater than 0"),
     ("POLITENESS_START_RATE", float("nan"), "a number greater than 0"),
     ("POLITENESS_START_RATE", "nan", "a number greater than 0"),
@@ -261,3 +265,14 @@ def test_every_setting_is_read_by_its_own_name() -> None:
     Policy.read(settings)
     own = {name for name in settings.asked if "POLITENESS" in name}
     assert own == set(DEFAULTS)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["redis://:p#ss@host", "http://u:p#ss@host", "unix:///s?db=x&password=p#ss"],
+)
+def test_a_password_is_not_in_the_message(url: str) -> None:
+    with pytest.raises(PolicyError) as caught:
+        policy(POLITENESS_REDIS_URL=url)
+    assert "p#ss" not in str(caught.value)
+    assert "'p'" not in str(caught.value)

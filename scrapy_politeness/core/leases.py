@@ -21,7 +21,7 @@ _LOW_WATER = HORIZON / 2
 
 # A lease that was not used for so long lapses: requests of other processes follow.
 # Where there is time between them, it may be a little longer.
-GRACE = 0.03
+_GRACE = 0.03
 _LONGEST_GRACE = 0.1
 _GRACE_SHARE = 0.05
 
@@ -78,7 +78,7 @@ class Leases:
         self.is_blocked = False
         self._leases: deque[Lease] = deque()
         self._ask_at = -math.inf
-        self._grace = GRACE
+        self._grace = _GRACE
 
     def __len__(self) -> int:
         return len(self._leases)
@@ -90,8 +90,7 @@ class Leases:
         every ``interval``."""
         self._leases.extend(leases)
         self._ask_at = worth_asking(next_at, interval)
-        share = min(_GRACE_SHARE * interval, _LONGEST_GRACE)
-        self._grace = max(GRACE, share)
+        self._grace = grace(interval)
 
     def void(self, ask_at: float) -> None:
         self._leases.clear()
@@ -168,6 +167,12 @@ class Leases:
     def _lapse(self, now: float) -> None:
         while self._leases and self._leases[0].at + self._grace < now:
             self._leases.popleft()
+
+
+def grace(interval: float) -> float:
+    """Return for how long after its time a lease may be used. The next one is not put
+    off for that: whoever wants an interval kept has to add it."""
+    return max(_GRACE, min(_GRACE_SHARE * interval, _LONGEST_GRACE))
 
 
 def worth_asking(next_at: float, interval: float) -> float:

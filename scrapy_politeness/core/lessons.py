@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 # A rate that differs by no more than this from another is the same.
 _NEWS = 0.1
+
+# Seconds. Outcomes are reported in any order, but not so much later.
+_CLOCK_WAS_SET = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +42,11 @@ class Lessons:
     it which of their requests were sent before the last cut.
     """
 
-    __slots__ = ("_settled_at", "cuts", "governor", "strain")
+    __slots__ = ("_bounds", "_observed_at", "_settled_at", "cuts", "governor", "strain")
 
     def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self._observed_at = -math.inf
         self.governor = Governor(bounds)
         self.strain = Strain()
         self.cuts = 0
@@ -52,6 +58,7 @@ class Lessons:
             "strain": part(self.strain),
             "cuts": whole,
             "_settled_at": number,
+            "_observed_at": number,
         }
 
     def observe(
@@ -66,6 +73,9 @@ class Lessons:
     ) -> Change:
         """Learn from a finished request; ``crowded`` tells whether that has shown how
         many requests at once are too many. ``stale`` is as in ``Governor.observe``."""
+        if now < self._observed_at - _CLOCK_WAS_SET:
+            self._start_over(now)
+        self._observed_at = now
         governor = self.governor
         old_rate = governor.rate
         advice = governor.observe(permit, outcome, now, chance, stale=stale)
@@ -88,6 +98,14 @@ class Lessons:
             manages is not None,
             self._newly_settled_at(),
         )
+
+    def _start_over(self, now: float) -> None:
+        """The clock that several processes share was set back: times that are still to
+        come mean nothing, but the limit is what it was."""
+        before, self.governor = self.governor, Governor(self._bounds)
+        self.strain = Strain()
+        if before.ceiling is not None:
+            self.governor.recall(before.ceiling, before.burst, now)
 
     def _newly_settled_at(self) -> float | None:
         """Return the rate that was settled at, if that is news. Each probe leads

@@ -11,7 +11,7 @@ from scrapy_politeness.core.crowd import Crowd
 from scrapy_politeness.core.governor import Phase
 from scrapy_politeness.core.health import Health, Status, health
 from scrapy_politeness.core.learned import Learned
-from scrapy_politeness.core.leases import Terms
+from scrapy_politeness.core.leases import Terms, grace
 from scrapy_politeness.core.lessons import Change, Lessons
 from scrapy_politeness.core.outcome import Outcome, Permit
 from scrapy_politeness.core.pace import HEAD_START, PROMPT, Pace
@@ -44,9 +44,11 @@ class Scope:
         "_burst",
         "_claimed_at",
         "_common",
+        "_common_bounds",
         "_crowd",
         "_floor",
         "_from_finish",
+        "_is_parted",
         "_lessons",
         "_most",
         "_pace",
@@ -98,8 +100,11 @@ class Scope:
         self._most = concurrency
         self._lessons: Lessons | None = None
         self._crowd: Crowd | None = None
-        # While parted: what all had learned together.
+        # While parted: what all had learned together, if anything.
+        self._is_parted = False
         self._common: Lessons | None = None
+        # What one process changes for itself is not for all.
+        self._common_bounds = bounds
 
     @property
     def concurrency(self) -> int:
@@ -212,8 +217,9 @@ class Scope:
 
     def join(self, leases: Leases) -> None:
         """From now on, send by leases of a budget that is shared with others."""
-        if self._common is not None:
+        if self._is_parted:
             self._lessons, self._common = self._common, None
+        self._is_parted = False
         self._share = 1
         self._pace = self.leases = leases
 
@@ -223,11 +229,10 @@ class Scope:
         assert self.leases is not None
         self._share = max(1, self.leases.members)
         rate = self._rate
-        ceiling = None
-        if self._lessons is not None:
-            ceiling = self._lessons.governor.ceiling
-            self._common = self._lessons
+        ceiling = None if self._lessons is None else self._lessons.governor.ceiling
         rate = min(rate, ceiling or rate)
+        self._common = self._lessons
+        self._is_parted = True
         low = min(self._bounds.min_rate, rate)
         self._lessons = Lessons(
             replace(self._bounds, start_rate=rate, max_rate=rate, min_rate=low)
@@ -250,7 +255,7 @@ class Scope:
 
     def new_lessons(self) -> Lessons:
         """To be filled with what others have learned."""
-        return Lessons(self._bounds)
+        return Lessons(self._common_bounds)
 
     def adopt(self, lessons: Lessons) -> None:
         """Go on with what was learned together."""
@@ -266,7 +271,7 @@ class Scope:
     @property
     def learned(self) -> Learned | None:
         """What is worth keeping for another run. A fixed rate looks for no limit."""
-        lessons = self._common or self._lessons
+        lessons = self._common if self._is_parted else self._lessons
         if lessons is None or self._crowd is None or not self._bounds.adaptive:
             return None
         governor = lessons.governor
@@ -351,10 +356,16 @@ class Scope:
         return not busy and max(self.ready_at, rested_at) <= now
 
     def reconfigure(self, bounds: Bounds, *, spacing: float, floor: float) -> None:
-        """Go on with other limits, and forget what was learned under the old ones."""
+        """Go on with other limits, and forget what was learned under the old ones,
+        unless that is shared with others."""
         self._bounds = bounds
         self._spacing = spacing
         self._floor = floor
+        if not self.is_joined:
+            self._lessons = self._crowd = None
+
+    def forget(self) -> None:
+        """Nothing is known any more."""
         self._lessons = self._crowd = self._common = None
 
     def obey_robots(self, delay: float, now: float) -> bool:
@@ -364,6 +375,8 @@ class Scope:
         Return whether that is news.
         """
         delay += _TRAVEL_TIME_DIFFERENCE
+        if self.leases is not None:
+            delay += grace(delay)
         if delay <= self._robots_delay:
             return False
         self._robots_delay = delay
@@ -378,11 +391,12 @@ class Scope:
     def _rate(self) -> float:
         if self._lessons is None:
             return self._bounds.start_rate
-        return self._lessons.governor.rate
+        return min(self._lessons.governor.rate, self._bounds.max_rate)
 
     def _learn(self) -> tuple[Lessons, Crowd]:
         if self._lessons is None:
-            self._lessons = Lessons(self._bounds)
+            bounds = self._common_bounds if self.is_joined else self._bounds
+            self._lessons = Lessons(bounds)
         if self._crowd is None:
             self._crowd = Crowd(self._most)
         return self._lessons, self._crowd

@@ -41,9 +41,14 @@ for n = 1, #KEYS / 2 - 1 do
   redis.call('ZREMRANGEBYSCORE', crowd, '-inf', now)
   redis.call('PEXPIRE', crowd, math.ceil(memory / 1000))
   members[n] = redis.call('ZCARD', crowd)
-  -- After a failure of this server, some are still on their own, with their share.
-  local expected = math.max(1, tonumber(ARGV[at + 4]) / members[n])
-  interval, gap = interval * expected, gap * expected
+  local expected = tonumber(ARGV[at + 4])
+  if expected > 1 then
+    -- After a failure of this server, some are still on their own, with their share:
+    -- those who have not asked lately.
+    local back = redis.call('ZCOUNT', crowd, now + memory - 1500000, '+inf')
+    local missing = math.max(1, expected / back)
+    interval, gap = interval * missing, gap * missing
+  end
   local state = redis.call('HMGET', key, 't', 'l', 'u')
   local budget = {
     key = key,
@@ -69,6 +74,7 @@ if tonumber(ARGV[6]) > 0 then
 end
 if tonumber(ARGV[7]) >= 0 then
   slot.t = math.max(slot.t, now - tonumber(ARGV[7]) + slot.interval)
+  slot.l = math.max(slot.l, now - tonumber(ARGV[7]))
 end
 
 for _, budget in ipairs(budgets) do

@@ -18,7 +18,12 @@ from urllib.parse import urlsplit
 from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import (
+    NoScriptError,
+    RedisClusterException,
+    RedisError,
+    ResponseError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
@@ -32,7 +37,10 @@ PATIENCE = 0.5
 _SECOND_LOOK = 0.05
 
 # In a URL's scheme, behind redis or rediss.
-_CLUSTER = "+cluster"
+CLUSTER = "+cluster"
+
+# A cluster's errors are of a kind of their own.
+_FAILURES = (RedisError, RedisClusterException, OSError)
 
 _WRONG_TYPE = "WRONGTYPE"
 
@@ -96,8 +104,9 @@ class Link:
     wrong on the way, and then starts anew with the next call."""
 
     def __init__(self, url: str) -> None:
-        self._url = url.replace(_CLUSTER, "", 1)
-        self._kind = Redis if self._url == url else RedisCluster
+        scheme, _, rest = url.partition("://")
+        self._url = f"{scheme.removesuffix(CLUSTER)}://{rest}"
+        self._kind = RedisCluster if scheme.endswith(CLUSTER) else Redis
         self._client = self._connect()
         self._scripts = {
             name: Path(__file__).with_name(f"{name}.lua").read_text("utf-8")
@@ -179,15 +188,19 @@ class Link:
 
     async def _in_time(self, work: Awaitable[Any]) -> Any:
         task = asyncio.ensure_future(work)
-        done, _ = await asyncio.wait({task}, timeout=PATIENCE)
-        if not done:
-            done, _ = await asyncio.wait({task}, timeout=_SECOND_LOOK)
+        try:
+            done, _ = await asyncio.wait({task}, timeout=PATIENCE)
+            if not done:
+                done, _ = await asyncio.wait({task}, timeout=_SECOND_LOOK)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
         if not done:
             await self._hang_up(task)
             raise Away(f"no answer within {PATIENCE} s")
         try:
             return task.result()
-        except (RedisError, OSError) as error:
+        except _FAILURES as error:
             raise Away(str(error) or type(error).__name__) from error
 
     async def _hang_up(self, task: asyncio.Future[Any]) -> None:

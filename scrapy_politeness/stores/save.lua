@@ -1,7 +1,7 @@
 -- Saves what was learned of a host, unless somebody else has done so in the meantime.
 --
 -- KEYS: what was learned of the host, in all detail and in short; its budget's hash.
--- ARGV: the revision that this follows, spacing, cuts, what was learned, how many
+-- ARGV: the revision that this follows (-2: whatever it is, and no silence), spacing, cuts, what was learned, how many
 --       seconds to keep that; the same in short, or nothing, and for how long; silence
 --       to begin, longest silence.
 local clock = redis.call('TIME')
@@ -14,7 +14,11 @@ end
 
 local current = redis.call('HMGET', KEYS[1], 'v', 's')
 local revision = known(current[1])
-if revision ~= tonumber(ARGV[1]) then
+local override = tonumber(ARGV[1]) == -2
+if override then
+  redis.call('DEL', KEYS[2])
+  redis.call('HDEL', KEYS[3], 'u')
+elseif revision ~= tonumber(ARGV[1]) then
   return {now, revision, 0, current[2] or ''}
 end
 revision = revision + 1
