@@ -32,7 +32,7 @@ _LITTLE_KEPT = 60
 _GIST_KEPT = 7 * 86400
 
 # Seconds. What was served is reported so often; what was refused at once.
-_REPORT_EVERY = 0.2
+_REPORT_EVERY = 0.1
 
 _TRY_AGAIN = 0.01
 

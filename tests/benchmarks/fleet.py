@@ -111,7 +111,7 @@ def run_crawls(processes: int, pages: int) -> tuple[float, float, int, int]:
         arrivals = site.arrivals
         first, last = arrivals[0].at, arrivals[-1].at
         served = [a.at for a in arrivals if a.status == 200]
-        late = [at for at in served if at > first + 0.5 * (last - first)]
+        late = [at for at in served if at > first + 0.75 * (last - first)]
         settled = (len(late) - 1) / (late[-1] - late[0])
         return last - first, settled, site.refusals(), len(site.pages_served())
 
