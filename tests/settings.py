@@ -9,6 +9,15 @@ JITTER = 0.06
 
 NO_ROBOTS: dict[str, Any] = {"POLITENESS_ROBOTS": False}
 
+# For crawls that look for a limit: quick to find it.
+SEARCHING: dict[str, Any] = {
+    "POLITENESS_START_RATE": 5,
+    "POLITENESS_MAX_RATE": 100,
+    "POLITENESS_BACKOFF_BASE": 1,
+    "LOG_LEVEL": "INFO",
+    **NO_ROBOTS,
+}
+
 # A name that a link, or a spider, might give a slot: on one line of its own, and as
 # markup, it would do harm. (Names are in lower case.)
 HOSTILE = (

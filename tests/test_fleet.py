@@ -13,7 +13,7 @@ import pytest
 from scrapy_politeness import PolitenessExtension
 from tests.crawl import crawl, start_crawl
 from tests.redis_server import RedisServer, redis_cluster
-from tests.settings import JITTER, NO_ROBOTS, fixed
+from tests.settings import JITTER, NO_ROBOTS, SEARCHING, fixed
 from tests.site import Answer
 from tests.spiders import Pages, Watchful
 
@@ -31,14 +31,6 @@ PROCESSES = 4
 # Seconds that send times are reserved ahead, and requests in them at 20/s.
 LEASE = 0.2
 IN_A_LEASE = 4
-
-BRISK = {
-    "POLITENESS_START_RATE": 5,
-    "POLITENESS_MAX_RATE": 100,
-    "POLITENESS_BACKOFF_BASE": 1,
-    "LOG_LEVEL": "INFO",
-    **NO_ROBOTS,
-}
 
 TWENTY = {
     "POLITENESS_LIMITS": {"127.0.0.1": {"limit": "20/s", "adaptive": False}},
@@ -110,7 +102,7 @@ def test_four_processes_find_one_limit_together(
     site: Callable[..., Site], crawls: Callable[..., Crawls]
 ) -> None:
     server = site(400, limit="20/second")
-    results = crawls(server, BRISK).wait()
+    results = crawls(server, SEARCHING).wait()
     assert_all_pages_once(server)
     assert [len(result.items) for result in results] == [100] * PROCESSES
     assert server.refusals() <= 8
@@ -204,7 +196,7 @@ def test_a_new_process_starts_with_what_the_others_know(
     how: str, site: Callable[..., Site], redis_server: RedisServer
 ) -> None:
     server = site(150, limit="20/second")
-    settings = {**BRISK, "POLITENESS_REDIS_URL": redis_server.url}
+    settings = {**SEARCHING, "POLITENESS_REDIS_URL": redis_server.url}
     crawl(urls=server.page_urls(), settings=settings)
     refusals, before = server.refusals(), len(server.arrivals)
     assert refusals
@@ -274,7 +266,7 @@ def test_without_redis_from_the_start_nobody_goes_faster_than_the_start_rate(
     server = site(16)
     nowhere = RedisServer()
     settings = {
-        **BRISK,
+        **SEARCHING,
         "POLITENESS_REDIS_URL": f"redis://:s3cret@127.0.0.1:{nowhere.port}",
     }
     result = crawl(urls=server.page_urls(), settings=settings)
@@ -298,7 +290,7 @@ def test_a_cluster_that_is_not_there(site: Callable[..., Site]) -> None:
 def test_redis_that_comes_later_is_joined(site: Callable[..., Site]) -> None:
     server = site(60)
     redis = RedisServer()
-    settings = {**BRISK, "POLITENESS_REDIS_URL": redis.url}
+    settings = {**SEARCHING, "POLITENESS_REDIS_URL": redis.url}
     with start_crawl(urls=server.page_urls(), settings=settings) as running:
         running.wait_for_log("does not answer")
         with redis:
@@ -340,7 +332,7 @@ def test_a_reset_holds_for_all(
     site: Callable[..., Site], redis_server: RedisServer
 ) -> None:
     server = site(100, limit="20/second")
-    settings = {**BRISK, "POLITENESS_REDIS_URL": redis_server.url}
+    settings = {**SEARCHING, "POLITENESS_REDIS_URL": redis_server.url}
     crawl(urls=server.page_urls(), settings=settings)
     client = redis_server.client()
     assert client.exists("politeness:{slot:127.0.0.1}:gist")
@@ -348,7 +340,7 @@ def test_a_reset_holds_for_all(
     assert not client.exists("politeness:{slot:127.0.0.1}:gist")
     saved = client.hget("politeness:{slot:127.0.0.1}:lore", "s")
     assert isinstance(saved, bytes)
-    assert json.loads(saved)["governor"]["rate"] == BRISK["POLITENESS_START_RATE"]
+    assert json.loads(saved)["governor"]["rate"] == SEARCHING["POLITENESS_START_RATE"]
 
 
 def test_a_server_that_lost_its_memory_is_told_again(
@@ -357,7 +349,7 @@ def test_a_server_that_lost_its_memory_is_told_again(
     redis_server: RedisServer,
 ) -> None:
     server = site(120, limit="20/second")
-    together = crawls(server, BRISK, processes=2)
+    together = crawls(server, SEARCHING, processes=2)
     server.wait_for_arrivals(80, timeout=60)
     client = redis_server.client()
     client.flushall()

@@ -6,19 +6,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tests.crawl import crawl
+from tests.settings import SEARCHING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tests.site import Quota, Site
-
-BRISK = {
-    "POLITENESS_START_RATE": 5,
-    "POLITENESS_MAX_RATE": 100,
-    "POLITENESS_BACKOFF_BASE": 1,
-    "POLITENESS_ROBOTS": False,
-    "LOG_LEVEL": "INFO",
-}
 
 PAGES = 300
 
@@ -35,7 +28,7 @@ def test_a_limit_that_is_told_is_kept_to_from_the_start(
     site: Callable[..., Site],
 ) -> None:
     server = site(PAGES, limit="40/2 seconds", window="fixed", quota_headers=draft)
-    result = crawl(urls=server.page_urls(), settings=BRISK)
+    result = crawl(urls=server.page_urls(), settings=SEARCHING)
     assert len(result.items) == PAGES
     assert set(server.pages_served().values()) == {1}
     assert server.refusals() <= PAGES / 100
@@ -48,7 +41,7 @@ def test_a_host_that_limits_connections_is_found_out(
     site: Callable[..., Site],
 ) -> None:
     server = site(PAGES, limit_in_flight=3, latency=0.15)
-    result = crawl(urls=server.page_urls(), settings=BRISK, timeout=120)
+    result = crawl(urls=server.page_urls(), settings=SEARCHING, timeout=120)
     assert len(result.items) == PAGES
     assert server.refusals() <= PAGES / 50
     late = [a for a in server.arrivals if a.path.startswith("/page")][PAGES // 2 :]
@@ -58,7 +51,7 @@ def test_a_host_that_limits_connections_is_found_out(
 def test_a_host_that_gets_slow_is_relieved(site: Callable[..., Site]) -> None:
     """One worker, 40 ms a page: what comes faster than 25/s waits."""
     server = site(PAGES, workers=1, latency=0.04)
-    result = crawl(urls=server.page_urls(), settings=BRISK, timeout=120)
+    result = crawl(urls=server.page_urls(), settings=SEARCHING, timeout=120)
     assert len(result.items) == PAGES
     arrivals = [a for a in server.arrivals if a.path.startswith("/page")]
     late = arrivals[PAGES // 2 :]

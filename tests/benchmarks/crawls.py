@@ -16,20 +16,13 @@ from typing import TYPE_CHECKING, Any
 import scrapy
 
 from tests.crawl import crawl
+from tests.settings import SEARCHING
 from tests.site import Site
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tests.site import Quota
-
-SETTINGS = {
-    "POLITENESS_START_RATE": 5,
-    "POLITENESS_MAX_RATE": 100,
-    "POLITENESS_BACKOFF_BASE": 1,
-    "POLITENESS_ROBOTS": False,
-    "LOG_LEVEL": "INFO",
-}
 
 # Share of the fastest possible crawl, refusals per 100 pages.
 LEAST_SHARE = 0.85
@@ -89,7 +82,7 @@ class Score:
 
 def run(row: Row, pages: int) -> Score:
     with Site(pages, **row.site) as site:
-        found = crawl(urls=site.page_urls(), settings=SETTINGS, timeout=600)
+        found = crawl(urls=site.page_urls(), settings=SEARCHING, timeout=600)
         arrivals = site.arrivals
         refusals = site.refusals()
     seconds = arrivals[-1].at - arrivals[0].at
@@ -103,7 +96,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[""], help="parts of rows' names")
     parser.add_argument("--times", type=int, default=1)
     options = parser.parse_args()
-    print(f"Scrapy {scrapy.__version__}, {options.pages} pages, {SETTINGS}\n")
+    print(f"Scrapy {scrapy.__version__}, {options.pages} pages, {SEARCHING}\n")
     print("| | fetched | seconds | fastest possible | share of it | refusals | |")
     print("|---|--:|--:|--:|--:|--:|---|")
     for row in ROWS:

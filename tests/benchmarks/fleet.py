@@ -20,17 +20,10 @@ from typing import Any
 from scrapy_politeness.stores.redis import Call, Keys, Link
 from tests.crawl import Crawl, crawl, start_crawl
 from tests.redis_server import RedisServer
-from tests.settings import fixed
+from tests.settings import SEARCHING, fixed
 from tests.site import Site
 from tests.spiders import Broad
 
-SETTINGS = {
-    "POLITENESS_START_RATE": 5,
-    "POLITENESS_MAX_RATE": 100,
-    "POLITENESS_BACKOFF_BASE": 1,
-    "POLITENESS_ROBOTS": False,
-    "LOG_LEVEL": "INFO",
-}
 LIMIT = 20.0
 FIXED_RATE = 200
 ROUNDS = 3
@@ -73,7 +66,7 @@ def measure_memory(hosts: int = 1000) -> None:
     """Hosts that were visited once, and one whose limit was found."""
     with RedisServer() as server, Site(200, limit="20/second") as site:
         client = server.client()
-        settings = {**SETTINGS, "POLITENESS_REDIS_URL": server.url}
+        settings = {**SEARCHING, "POLITENESS_REDIS_URL": server.url}
         before = used_memory(client)
         with Site(1) as proxy:
             crawl(Broad, settings=settings, hosts=hosts, proxy=proxy.url, timeout=300)
@@ -96,7 +89,7 @@ def run_crawls(processes: int, pages: int) -> tuple[float, float, int, int]:
     """Return seconds, the rate when settled, refusals and pages fetched."""
     with ExitStack() as stack:
         site = stack.enter_context(Site(pages, limit=f"{LIMIT:.0f}/second"))
-        settings = dict(SETTINGS)
+        settings = dict(SEARCHING)
         if processes:
             server = stack.enter_context(RedisServer())
             settings["POLITENESS_REDIS_URL"] = server.url
