@@ -212,12 +212,13 @@ class Fleet:
 
     def _joined(self) -> None:
         was_away, self._is_away = self._is_away, False
-        if not was_away:
+        if was_away is False:
             return
-        self._log.info(
-            "Redis at %(where)s is back: budgets are shared again",
-            {"where": self._where},
-        )
+        where = {"where": self._where}
+        if was_away is None:
+            self._log.info("Budgets are shared with all at Redis, %(where)s", where)
+            return
+        self._log.info("Redis at %(where)s is back: budgets are shared again", where)
         sources: list[Scope | Budget] = [*self._slots, *self._budgets]
         self._leasing.expect(sources, time.monotonic() + _ALL_ARE_BACK_AFTER)
         self._lore.start_anew()
@@ -230,8 +231,8 @@ class Fleet:
 
     def _part(self, error: Away) -> None:
         self._log.warning(
-            "Redis at %(where)s does not answer (%(error)s): the crawl goes on with "
-            "its own share of what was shared, and looks for it again and again",
+            "Redis at %(where)s cannot be used now (%(error)s): the crawl goes on with "
+            "an equal share of each budget, and looks for Redis again and again",
             {"where": self._where, "error": error},
         )
         self._count("politeness/redis/outages", 1)

@@ -162,10 +162,13 @@ class Lore:
         page.revision = revision
         if revision:
             self._adopt(slot, page, text)
-            return
-        if text and slot.lessons is None:
+        elif text and slot.lessons is None:
             self._recall(slot, text)
-        if slot.lessons is not None:
+        if slot.found_alone is not None:
+            self._tell_found(slot, slot.found_alone)
+            slot.found_alone = None
+            self._seed(slot, page)
+        elif slot.lessons is not None and not revision:
             self._seed(slot, page)
 
     def _seed(self, slot: Scope, page: _Page) -> None:
@@ -233,6 +236,13 @@ class Lore:
             self._warn_damaged(slot, error)
             slot.adopt(slot.new_lessons())
             self._seed(slot, page)
+
+    def _tell_found(self, slot: Scope, limit: float) -> None:
+        """A host has refused this process while the others could not be told."""
+        lessons = slot.lessons or slot.new_lessons()
+        if limit < lessons.governor.rate:
+            lessons.governor.relieve(limit, self._clock.now)
+        slot.adopt(lessons)
 
     def _recall(self, slot: Scope, text: bytes) -> None:
         try:

@@ -210,7 +210,7 @@ def _number(value: Any, accept: Callable[[float], bool], rule: str) -> float:
 def _need(package: str, extra: str) -> None:
     if find_spec(package) is None:
         raise ValueError(
-            f"needs the package {package}: pip install scrapy-politeness[{extra}]"
+            f'needs the package {package}: pip install "scrapy-politeness[{extra}]"'
         )
 
 

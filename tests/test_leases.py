@@ -124,6 +124,19 @@ class TestLeases:
         assert change.new_rate == 5.0
         assert scope.ready_at >= 6.0 + change.pause
 
+    def test_what_was_found_alone_is_kept_for_the_others(self) -> None:
+        scope = granted(a_scope(), 5.0)
+        scope.part(5.0, chance=0.0)
+        now = 5.0
+        for verdict in ["SERVED"] * 30 + ["REFUSED"]:
+            now = max(now, scope.ready_at)
+            change = scope.settle(scope.take(now), Outcome(Verdict[verdict]), now, 0.5)
+            assert change.settled_at is None
+        assert scope.leases is not None
+        scope.join(scope.leases)
+        assert scope.found_alone is not None
+        assert scope.found_alone <= BOUNDS.start_rate
+
     def test_what_was_learned_together_is_there_again_after_the_return(self) -> None:
         scope = granted(a_scope(), 5.0)
         lessons = scope.new_lessons()

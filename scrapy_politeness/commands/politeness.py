@@ -42,7 +42,7 @@ class Command(ScrapyCommand):
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
         subparsers = parser.add_subparsers(
-            title="Subcommands", dest="subcommand", required=True, metavar=""
+            title="Subcommands", dest="subcommand", required=True, metavar="subcommand"
         )
         for name, module in _SUBCOMMANDS.items():
             subparser = subparsers.add_parser(

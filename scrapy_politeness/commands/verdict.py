@@ -38,7 +38,7 @@ def _robots(check: Check) -> Iterator[str]:
         yield "not asked for now, since the host is to be left alone"
         return
     if robots.error is not None:
-        yield f"could not be had: {robots.error}"
+        yield f"could not be fetched: {robots.error}"
         return
     yield f"{robots.status} {responses.get(robots.status or 0, '')}".strip()
     yield _permission(robots, obeyed=check.obeys_robots)

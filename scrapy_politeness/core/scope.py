@@ -58,6 +58,7 @@ class Scope:
         "aside",
         "claims",
         "finished_at",
+        "found_alone",
         "held_until",
         "in_flight",
         "key",
@@ -103,6 +104,8 @@ class Scope:
         # While parted: what all had learned together, if anything.
         self._is_parted = False
         self._common: Lessons | None = None
+        # What this process has found while it was alone, until all know it.
+        self.found_alone: float | None = None
         # What one process changes for itself is not for all.
         self._common_bounds = bounds
 
@@ -196,7 +199,8 @@ class Scope:
         )
         if change.pause:
             self.pause(now + change.pause)
-        return change
+        # A share is no place where a rate has settled.
+        return replace(change, settled_at=None) if self._is_parted else change
 
     def hand_in(self, permit: Permit, outcome: Outcome, now: float) -> bool:
         """A request is over, and what it teaches will be learned together with others:
@@ -218,6 +222,8 @@ class Scope:
     def join(self, leases: Leases) -> None:
         """From now on, send by leases of a budget that is shared with others."""
         if self._is_parted:
+            if self._lessons is not None:
+                self.found_alone = self._lessons.governor.ceiling
             self._lessons, self._common = self._common, None
         self._is_parted = False
         self._share = 1
