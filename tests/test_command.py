@@ -213,7 +213,7 @@ def test_check_tells_what_was_learned_and_leaves_a_paused_host_alone(
     [
         (Answer(429, {"Retry-After": "7"}), "429 Too Many Requests"),
         (Answer(503), "503 Service Unavailable"),
-        (Answer(drop=True), "could not be had"),
+        (Answer(drop=True), "could not be fetched"),
     ],
     ids=["429", "503", "dropped"],
 )
