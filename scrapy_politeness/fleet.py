@@ -50,8 +50,10 @@ class Fleet:
     While the server is away, every slot goes on alone, with its share.
 
     ``changed`` is called with a slot that may be ready earlier or later than before,
-    ``learned`` with each outcome when it is known what that has changed; ``pending``
-    returns how many requests wait for a slot.
+    ``learned`` with each outcome when it is known what that has changed, ``silenced``
+    with a slot that another process was told to leave alone, and for how long, and
+    ``count`` with a stat and what to add to it. ``pending`` returns how many requests
+    wait for a slot.
     """
 
     def __init__(
