@@ -123,9 +123,7 @@ class Conduct:
             self.journeys.claim(request, route, now, by_queue=True)
 
     def waiting(self, slot: Scope) -> int:
-        """Return how many requests wait for a slot."""
-        queued = sum(queue.count(slot.key) for queue in self.queues)
-        return queued + self.gate.waiting(slot)
+        return self.stock.pending(slot.key)
 
     def scope_changed(self, slot: Scope) -> None:
         """It may be ready earlier or later than before."""

@@ -132,7 +132,7 @@ class Stock:
         self._engine = engine
         self._stats = stats
         self._latest: Census | None = None
-        self.tallies = Tallies(self._pending)
+        self.tallies = Tallies(self.pending)
 
     def census(self, max_age: float) -> Census:
         now = time.monotonic()
@@ -157,9 +157,10 @@ class Stock:
     def _view(self, key: str, tally: Tally, now: float) -> SlotView:
         scope = self._layers.seen(key)
         status = None if scope is None else scope.status(now)
-        return SlotView(key, status, self._pending(key), tally.copy())
+        return SlotView(key, status, self.pending(key), tally.copy())
 
-    def _pending(self, slot: str) -> int:
+    def pending(self, slot: str) -> int:
+        """Return how many requests wait for a slot, in the scheduler or at the gate."""
         queued = sum(queue.count(slot) for queue in self._queues)
         scope = self._layers.seen(slot)
         return queued if scope is None else queued + self._gate.waiting(scope)

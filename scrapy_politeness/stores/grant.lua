@@ -11,18 +11,10 @@
 -- ARGV: process, how many, horizon, known revision, longest silence, silence left,
 --       finished ago (or -1); then of each budget: spacing, least gap, burst, processes
 --       expected.
-local clock = redis.call('TIME')
-local now = clock[1] * 1000000 + clock[2]
 local process, wanted, horizon = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local longest = tonumber(ARGV[5])
 local budgets = {}
 local members = {}
-
--- What is read here may be damaged: then it counts as nothing.
-local function known(text)
-  local value = tonumber(text or '')
-  return value and math.abs(value) < 9e15 and value or 0
-end
 
 local learned = redis.call('HMGET', KEYS[1], 'v', 'g', 'i')
 local revision = known(learned[1])

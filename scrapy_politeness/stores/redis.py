@@ -108,10 +108,8 @@ class Link:
         self._url = f"{scheme.removesuffix(CLUSTER)}://{rest}"
         self._kind = RedisCluster if scheme.endswith(CLUSTER) else Redis
         self._client = self._connect()
-        self._scripts = {
-            name: Path(__file__).with_name(f"{name}.lua").read_text("utf-8")
-            for name in ("grant", "save")
-        }
+        prelude = _source("prelude")
+        self._scripts = {name: prelude + _source(name) for name in ("grant", "save")}
         self._hashes = {
             name: hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
             for name, text in self._scripts.items()
@@ -212,6 +210,10 @@ class Link:
         for work in (task, closing):
             work.cancel()
             work.add_done_callback(_ignore)
+
+
+def _source(name: str) -> str:
+    return Path(__file__).with_name(f"{name}.lua").read_text("utf-8")
 
 
 def _ignore(work: asyncio.Future[Any]) -> None:

@@ -1,21 +1,12 @@
 -- Saves what was learned of a host, unless somebody else has done so in the meantime.
 --
 -- KEYS: what was learned of the host, in all detail and in short; its budget's hash.
--- ARGV: the revision that this follows (-2: whatever it is, and no silence), spacing, cuts, what was learned, how many
---       seconds to keep that; the same in short, or nothing, and for how long; silence
---       to begin, longest silence.
-local clock = redis.call('TIME')
-local now = clock[1] * 1000000 + clock[2]
--- What is read here may be damaged: then it counts as nothing.
-local function known(text)
-  local value = tonumber(text or '')
-  return value and math.abs(value) < 9e15 and value or 0
-end
-
+-- ARGV: the revision that this follows (-2: whatever it is, and the silence ends),
+--       spacing, cuts, what was learned, how many seconds to keep that; the same in
+--       short, or nothing, and for how long; silence to begin, longest silence.
 local current = redis.call('HMGET', KEYS[1], 'v', 's')
 local revision = known(current[1])
-local override = tonumber(ARGV[1]) == -2
-if override then
+if tonumber(ARGV[1]) == -2 then
   redis.call('DEL', KEYS[2])
   redis.call('HDEL', KEYS[3], 'u')
 elseif revision ~= tonumber(ARGV[1]) then
