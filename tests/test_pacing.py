@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 FAST = fixed(1e6)
 
 
+@pytest.mark.everywhere
 @pytest.mark.parametrize("reactor", REACTORS)
 def test_requests_to_a_slot_are_spaced_by_its_rate(
     site: Callable[..., Site], reactor: Reactor
@@ -30,6 +31,7 @@ def test_requests_to_a_slot_are_spaced_by_its_rate(
     assert sum(gaps) / len(gaps) == pytest.approx(0.1, abs=0.01)
 
 
+@pytest.mark.everywhere
 def test_the_first_request_goes_at_once_and_slots_run_in_parallel(
     site: Callable[..., Site],
 ) -> None:
@@ -57,6 +59,7 @@ def test_a_high_rate_is_reached_in_spite_of_timers_that_fire_late(
     assert quarter == pytest.approx(0.01, abs=0.002)
 
 
+@pytest.mark.everywhere
 @pytest.mark.parametrize("concurrency", [1, 3])
 def test_concurrency_per_domain_is_kept_for_real(
     site: Callable[..., Site], concurrency: int
@@ -68,6 +71,7 @@ def test_concurrency_per_domain_is_kept_for_real(
     assert server.max_in_flight == concurrency
 
 
+@pytest.mark.everywhere
 def test_download_delay_is_a_minimum_spacing_and_is_not_applied_twice(
     site: Callable[..., Site],
 ) -> None:

@@ -34,6 +34,7 @@ def robots_requests(server: Site) -> int:
     return [arrival.path for arrival in server.arrivals].count("/robots.txt")
 
 
+@pytest.mark.everywhere
 @pytest.mark.parametrize("reactor", REACTORS)
 @pytest.mark.parametrize("obey", [True, False])
 def test_crawl_delay_is_never_undercut(

@@ -60,6 +60,7 @@ def test_breadth_first(
     assert order(server) == list(range(40))
 
 
+@pytest.mark.everywhere
 @pytest.mark.parametrize("on_disk", [True, False])
 def test_depth_first(site: Callable[..., Site], tmp_path: Path, on_disk: bool) -> None:
     server = site(40)
@@ -75,6 +76,7 @@ def test_depth_first(site: Callable[..., Site], tmp_path: Path, on_disk: bool) -
     ]
 
 
+@pytest.mark.everywhere
 def test_priorities_are_respected(site: Callable[..., Site]) -> None:
     server = site(8)
     requests = [
