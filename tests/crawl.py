@@ -37,8 +37,11 @@ DEFAULT_REACTOR: Reactor = _chosen or "asyncio"
 
 REACTORS: tuple[Reactor, ...] = (_chosen,) if _chosen else ("asyncio", "select", "none")
 
-# Old dependencies on a newer Python use what is deprecated there.
+# At the floor, old packages use what is deprecated in a newer Python.
 WARNINGS = os.environ.get("CRAWL_WARNINGS", "error")
+if DEFAULT_REACTOR == "uvloop":
+    # Scrapy makes a loop of the standard library first, and leaves it open.
+    WARNINGS += ",ignore::ResourceWarning"
 
 SPIDERS: dict[str, type[Spider]] = {"pages": Pages, "walk": Walk}
 

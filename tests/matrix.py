@@ -16,9 +16,7 @@ import sys
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
-
-from tests.crawl import Reactor
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -66,7 +64,7 @@ class Cell:
     def __str__(self) -> str:
         if self.failed:
             return f"**{len(self.failed)} failed**, {self.passed} passed"
-        return f"{self.passed} passed" if self.passed else "–"
+        return f"{self.passed} passed" if self.passed else "-"
 
 
 def read_cells() -> list[Cell]:

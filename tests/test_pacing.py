@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from statistics import quantiles
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from tests.site import Site
 
 FAST = fixed(1e6)
+
+WAIT = re.compile(r" waits \d+\.\d+ s")
 
 
 @pytest.mark.everywhere
@@ -145,13 +148,13 @@ def test_what_waits_at_the_gate_goes_by_priority(site: Callable[..., Site]) -> N
 def test_only_real_waits_are_logged_and_counted(site: Callable[..., Site]) -> None:
     server = site(10)
     result = crawl(urls=server.page_urls(), settings=fixed(10))
-    assert " waits 0." not in result.log
+    assert not WAIT.search(result.log)
     assert "politeness/waits" not in result.stats
     own = "scrapy.pqueues.ScrapyPriorityQueue"
     settings = fixed(10, SCHEDULER_PRIORITY_QUEUE=own)
     result = crawl(urls=server.page_urls(), settings=settings)
     waits = result.stats["politeness/waits"]
-    assert result.log.count(" waits 0.") == waits
+    assert len(WAIT.findall(result.log)) == waits
     # A busy machine may bring some to the gate just in time.
     assert 5 <= waits <= 9
     assert 0.1 * waits < result.stats["politeness/wait_seconds"] < 5

@@ -105,7 +105,11 @@ def test_nonsense_is_ignored_with_a_warning(
     assert result.seconds < 3
 
 
-@pytest.mark.parametrize("filling", ["\n" * 400_000, "Crawl-delay: 0.1\n" * 20_000])
+@pytest.mark.parametrize(
+    "filling",
+    ["\n" * 400_000, "Crawl-delay: 0.1\n" * 20_000],
+    ids=["empty lines", "delays"],  # pytest hands them to the crawl's environment
+)
 def test_a_long_robots_txt_does_not_stop_the_crawl(
     site: Callable[..., Site], filling: str
 ) -> None:
