@@ -1,8 +1,8 @@
 """The tests that must hold everywhere, under many versions and every reactor.
 
 ``python -m tests.matrix`` runs all environments of the tox configuration in
-pyproject.toml, or those that are named, and writes the table of the README from what
-came of them. ``--table`` writes the table alone, from what was run before.
+pyproject.toml, or those that are named, and writes the README's table of all that was
+run since the last time that all were. ``--table`` writes the table alone.
 """
 
 from __future__ import annotations
