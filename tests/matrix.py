@@ -106,8 +106,9 @@ def run_tox(environments: Sequence[str]) -> int:
     path = os.pathsep.join([*_pyenv_folders(), os.environ["PATH"]])
     # Pythons that are not there are left out, not fetched from elsewhere.
     env = {**os.environ, "PATH": path, "UV_PYTHON_DOWNLOADS": "never"}
-    command = [sys.executable, "-m", "tox", "run", "--skip-missing-interpreters"]
-    return subprocess.call([*command, "true", *names], cwd=_ROOT, env=env)
+    command = [sys.executable, "-m", "tox", "run", "--recreate", *names]
+    options = ["--skip-missing-interpreters", "true"]
+    return subprocess.call([*command, *options], cwd=_ROOT, env=env)
 
 
 def _pyenv_folders() -> list[str]:
