@@ -130,9 +130,7 @@ def test_middlewares_that_take_the_request_away(
 ) -> None:
     server = site(12)
     settings = {**BRISK, "DOWNLOADER_MIDDLEWARES": {middleware: order}}
-    result = crawl(
-        urls=server.page_urls(), settings=settings, reactor=reactor, timeout=20
-    )
+    result = crawl(urls=server.page_urls(), settings=settings, reactor=reactor)
     assert len(result.items) == 12
     assert "Traceback" not in result.log
 
