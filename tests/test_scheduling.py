@@ -60,7 +60,6 @@ def test_breadth_first(
     assert order(server) == list(range(40))
 
 
-@pytest.mark.everywhere
 @pytest.mark.parametrize("on_disk", [True, False])
 def test_depth_first(site: Callable[..., Site], tmp_path: Path, on_disk: bool) -> None:
     server = site(24)

@@ -13,7 +13,7 @@ from redis.exceptions import ResponseError
 from redis.retry import Retry
 
 from scrapy_politeness.scrapy_redis import PoliteQueue
-from tests.crawl import WARNINGS, start_crawl
+from tests.crawl import DEFAULT_REACTOR, WARNINGS, start_crawl
 from tests.ready import conduct_of, page, urls
 from tests.settings import JITTER, NO_ROBOTS
 from tests.site import Answer
@@ -106,6 +106,7 @@ def test_a_held_host_does_not_hold_up_the_others(
 
 
 @pytest.mark.everywhere
+@pytest.mark.skipif(DEFAULT_REACTOR == "select", reason="Redis needs asyncio")
 def test_processes_wait_for_what_the_others_find(
     site: Callable[..., Site], redis_server: RedisServer
 ) -> None:
