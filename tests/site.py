@@ -61,6 +61,16 @@ class Quota:
     reset_after: float
 
 
+def refuse(times: int, path: str = "") -> Callable[[str, int], Answer | None]:
+    """Refuse the first requests for every path, or for those that begin so."""
+
+    def judge(asked: str, nth: int) -> Answer | None:
+        refused = nth <= times and asked.startswith(path)
+        return Answer(429, {"Retry-After": "0"}) if refused else None
+
+    return judge
+
+
 class Limit:
     """A limiter of the package ``limits``, as a site's owner would install it."""
 

@@ -10,7 +10,7 @@ from scrapy import Request
 
 from tests.crawl import crawl
 from tests.settings import JITTER
-from tests.site import Answer
+from tests.site import Answer, refuse
 from tests.spiders import MetaCopier, Pages
 
 if TYPE_CHECKING:
@@ -28,16 +28,6 @@ BRISK = {
     "POLITENESS_BACKOFF_MAX": 0.3,
     "POLITENESS_ROBOTS": False,
 }
-
-
-def refuse(times: int, path: str = "") -> Callable[[str, int], Answer | None]:
-    """Refuse the first requests for every path, or for just one."""
-
-    def judge(asked: str, nth: int) -> Answer | None:
-        refused = nth <= times and asked.startswith(path)
-        return Answer(429, {"Retry-After": "0"}) if refused else None
-
-    return judge
 
 
 class Whole(Pages):
