@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.core.snapshot import freeze, number, thaw
+from scrapy_politeness.observe.names import printable
 from scrapy_politeness.stores.redis import Call, micros, slot_name
 
 if TYPE_CHECKING:
@@ -262,7 +263,7 @@ class Lore:
             self._log.warning(
                 "What Redis knows of %(slot)s cannot be read, and is dropped; of "
                 "others, too, without further notice: %(error)s",
-                {"slot": slot.key, "error": error},
+                {"slot": printable(slot.key), "error": error},
             )
 
 

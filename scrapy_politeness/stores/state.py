@@ -117,7 +117,7 @@ class State:
         [(ceiling, burst, concurrency, at)] = rows
         values = {"ceiling": ceiling, "burst": burst, "concurrency": concurrency}
         if not isinstance(at, float) or not math.isfinite(at):
-            raise ValueError(f"learned_at is not a time: {at!r}")
+            raise ValueError(f"learned_at is not a time: {at!r:.80}")
         return Entry(Learned.from_dict(values), at)
 
     def write(
