@@ -232,7 +232,7 @@ class Lore:
 
     def _adopt(self, slot: Scope, page: _Page, text: bytes) -> None:
         try:
-            slot.adopt(thaw(slot.new_lessons(), json.loads(text)))
+            slot.adopt(thaw(slot.new_lessons(), _values(text)))
         except ValueError as error:  # not JSON, not UTF-8, not lessons
             self._warn_damaged(slot, error)
             slot.adopt(slot.new_lessons())
@@ -247,7 +247,7 @@ class Lore:
 
     def _recall(self, slot: Scope, text: bytes) -> None:
         try:
-            values = json.loads(text)
+            values = _values(text)
             if not isinstance(values, dict):
                 raise ValueError(f"not an entry: {values!r:.80}")
             age = self._clock.now - number(values.get("at"))
@@ -263,8 +263,15 @@ class Lore:
             self._log.warning(
                 "What Redis knows of %(slot)s cannot be read, and is dropped; of "
                 "others, too, without further notice: %(error)s",
-                {"slot": printable(slot.key), "error": error},
+                {"slot": printable(slot.key), "error": printable(str(error))},
             )
+
+
+def _values(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def _text(values: object) -> str:
