@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.fuzz import configured, headers, named, robots
+from tests.fuzz import configured, headers, named, robots, shared, stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,4 +19,9 @@ TARGETS: dict[str, Callable[[], Any]] = {
     "names": named.names_are_only_names,
     "requests": named.requests_have_a_slot,
     "proxies": named.proxies_keep_their_secrets,
+    "state": stored.state_files_may_be_damaged,
+    "state-rows": stored.state_rows_may_be_anything,
+    "requests-file": stored.request_files_may_be_damaged,
+    "requests-rows": stored.request_rows_may_be_anything,
+    "lore": shared.lore_may_be_anything,
 }

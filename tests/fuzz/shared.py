@@ -1,0 +1,183 @@
+"""What others may have put into Redis, and what a server may answer."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from scrapy.settings import Settings
+
+from scrapy_politeness.core.leases import Leases
+from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
+from scrapy_politeness.core.quota import Quota
+from scrapy_politeness.core.scope import Scope
+from scrapy_politeness.core.snapshot import freeze
+from scrapy_politeness.lore import Lore, Report
+from scrapy_politeness.policy import Policy
+from scrapy_politeness.stores.redis import Keys
+from scrapy_politeness.stores.server_clock import ServerClock
+from tests.fuzz import crawls
+from tests.fuzz.stored import damaged, edits
+from tests.fuzz.texts import names
+from tests.fuzz.watch import watched
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# In JSON; Python writes and reads NaN and Infinity there.
+HOSTILE: tuple[Any, ...] = (
+    *(None, True, False, "x", "", [], {}, [[1, 2]], [[1e9, 3]], {"a": 1}),
+    *(0, 1, -1, 7, 1000, 10**15, 10**16, 10**400, -(10**15), 2**63),
+    *(
+        0.0,
+        -0.0,
+        0.5,
+        1e15,
+        -1e15,
+        1e308,
+        5e-324,
+        1e-300,
+        math.inf,
+        -math.inf,
+        math.nan,
+    ),
+    *("search", "hold", "probe", "recovery", "told"),
+)
+_verdicts = st.sampled_from(Verdict)
+_outcomes = st.builds(
+    Outcome,
+    _verdicts,
+    st.just("why"),
+    st.none() | st.floats(0, 3600),
+    st.none() | st.builds(Quota, st.floats(0, 1e15), st.floats(0, 1e12)),
+)
+
+
+def _policy() -> Policy:
+    return Policy.read(Settings(crawls.SETTINGS))
+
+
+def _slot(name: str) -> Scope:
+    own = _policy().for_slot(name)
+    assert own is not None
+    scope = Scope(name, own.bounds, spacing=own.spacing, concurrency=8)
+    scope.join(Leases())
+    return scope
+
+
+@cache
+def _sound() -> Any:
+    """Lessons after a life with all phases."""
+    scope, now = _slot("x"), time.time() - 600
+    lessons = scope.new_lessons()
+    for n in range(400):
+        refused = n % 70 == 69
+        verdict = Verdict.REFUSED if refused else Verdict.SERVED
+        now += 3.0 if refused else 0.3
+        permit = Permit(now - 0.1, True, 1, 3.0)
+        lessons.observe(permit, Outcome(verdict), now, 0.5, lambda: False)
+    return freeze(lessons)
+
+
+def _places(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    if path:
+        yield path
+    if isinstance(data, dict):
+        for key, value in data.items():
+            yield from _places(value, (*path, key))
+
+
+def _changed(changes: dict[tuple[Any, ...], Any]) -> bytes:
+    data = json.loads(json.dumps(_sound()))
+    for path, value in changes.items():
+        place = data
+        for key in path[:-1]:
+            place = place.get(key) if isinstance(place, dict) else None
+        if isinstance(place, dict):
+            place[path[-1]] = value
+    return json.dumps(data).encode()
+
+
+_json = st.recursive(
+    st.sampled_from(HOSTILE) | names,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+lessons = st.one_of(
+    st.deferred(
+        lambda: st.dictionaries(
+            st.sampled_from(sorted(_places(_sound()))),
+            st.sampled_from(HOSTILE),
+            max_size=6,
+        )
+    ).map(_changed),
+    _json.map(json.dumps).map(str.encode),
+    st.tuples(edits, st.floats(0, 1)).map(
+        lambda pair: damaged(json.dumps(_sound()).encode(), *pair)
+    ),
+    st.binary(max_size=30),
+    st.integers(1, 60_000).map(lambda depth: b"[" * depth),
+    st.integers(1, 60_000).map(lambda digits: b'{"at":' + b"9" * digits + b"}"),
+)
+_gists = st.one_of(
+    lessons,
+    st.dictionaries(
+        st.sampled_from(["at", "ceiling", "burst", "concurrency", "x"]),
+        st.sampled_from(HOSTILE),
+        max_size=5,
+    )
+    .map(json.dumps)
+    .map(str.encode),
+)
+
+
+def check(slot: Scope) -> None:
+    status = slot.status(time.monotonic())
+    most = crawls.MAX_RATE * (1 + 1e-9)
+    assert crawls.MIN_RATE * (1 - 1e-9) <= status.rate <= most
+    assert slot.terms.fastest >= 1 / most
+    assert 1 <= status.concurrency <= 8
+    learned = slot.learned
+    assert learned is None or json.dumps(learned.to_dict())
+
+
+@given(
+    st.sampled_from(["plain.example", "line\nbreak"]),
+    _gists,
+    lessons,
+    st.lists(_outcomes, min_size=1, max_size=12),
+    st.integers(0, 3),
+)
+def lore_may_be_anything(
+    name: str, gist: bytes, text: bytes, outcomes: list[Outcome], revision: int
+) -> None:
+    log = logging.LoggerAdapter(logging.getLogger("scrapy_politeness.fuzz"), {})
+    lore = Lore(Keys(alone=True), ServerClock(), _policy(), log)
+    slot = _slot(name)
+    with watched():
+        lore.heard(slot, 0, gist)
+        check(slot)
+        lore.heard(slot, revision, text)
+        check(slot)
+        slot.found_alone = 0.7
+        lore.heard(slot, revision + 1, text)
+        for outcome in outcomes:
+            now = time.monotonic()
+            permit = Permit(now - 0.2, True, 1, 2.0)
+            lore.add(slot, Report(permit, outcome, now, 0.5, crowded=False))
+            for _, call in lore.calls(math.inf):
+                assert all(isinstance(value, str | int) for value in call.arguments)
+            check(slot)
+            lore.answered(slot, [1, revision, 0, text])
+            for _, call in lore.calls(math.inf):
+                assert all(isinstance(value, str | int) for value in call.arguments)
+            lore.answered(slot, [1, revision + 2, 1, b""])
+            check(slot)
