@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from scrapy_politeness.core.scope import Scope
     from scrapy_politeness.policy import Policy
     from scrapy_politeness.stores.redis import Keys
+    from scrapy_politeness.stores.replies import Saved
     from scrapy_politeness.stores.server_clock import ServerClock
 
 # Seconds. For so long every detail is worth something; after that, only the limit
@@ -132,7 +133,7 @@ class Lore:
         page = self._page(slot)
         return page.revision + bool(page.sent or page.is_new)
 
-    def answered(self, slot: Scope, answer: list[Any]) -> list[tuple[Report, Change]]:
+    def answered(self, slot: Scope, answer: Saved) -> list[tuple[Report, Change]]:
         """Return what has come of the reports that were saved."""
         _, revision, is_saved, text = answer
         page = self._page(slot)
