@@ -33,13 +33,13 @@ SETTINGS: dict[str, Any] = {
     "POLITENESS_LIMITS": {"limited.example": {"limit": "5/2s"}},
 }
 
-_EXITS = ExitStack()
-atexit.register(_EXITS.close)
+EXITS = ExitStack()
+atexit.register(EXITS.close)
 
 
 @cache
 def conduct() -> Conduct:
-    make = _EXITS.enter_context(ready_crawlers())
+    make = EXITS.enter_context(ready_crawlers())
     return conduct_of(make(**SETTINGS))
 
 

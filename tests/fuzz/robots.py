@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import count
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +13,8 @@ from scrapy_politeness.robots import robots_request
 from tests.fuzz import crawls
 from tests.fuzz.texts import any_text, names, numbers
 from tests.fuzz.watch import watched
+
+_numbers = count()
 
 _LONGEST = 300.0
 _DAY = 86400.0
@@ -51,7 +54,7 @@ bodies = st.one_of(
 
 @given(bodies, st.sampled_from([200, 301, 404, 503]))
 def robots_txt_is_understood_or_not(body: bytes, status: int) -> None:
-    host = "fuzzed.example"
+    host = f"fuzzed-{next(_numbers)}.example"
     robots = crawls.conduct().robots
     request = robots_request(f"http://{host}")
     with watched():

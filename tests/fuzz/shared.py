@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import time
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,8 @@ from scrapy_politeness.core.scope import Scope
 from scrapy_politeness.core.snapshot import freeze
 from scrapy_politeness.lore import Lore, Report
 from scrapy_politeness.policy import Policy
-from scrapy_politeness.stores.redis import Keys
+from scrapy_politeness.stores.redis import Away, Keys, micros
+from scrapy_politeness.stores.replies import Granted, Saved
 from scrapy_politeness.stores.server_clock import ServerClock
 from tests.fuzz import crawls
 from tests.fuzz.stored import damaged, edits
@@ -176,8 +178,42 @@ def lore_may_be_anything(
             for _, call in lore.calls(math.inf):
                 assert all(isinstance(value, str | int) for value in call.arguments)
             check(slot)
-            lore.answered(slot, [1, revision, 0, text])
+            lore.answered(slot, Saved(1, revision, False, text))
             for _, call in lore.calls(math.inf):
                 assert all(isinstance(value, str | int) for value in call.arguments)
-            lore.answered(slot, [1, revision + 2, 1, b""])
+            lore.answered(slot, Saved(1, revision + 2, True, b""))
             check(slot)
+
+
+_HORIZON, _LONGEST = micros(0.2), micros(3600)
+_items = st.one_of(
+    *(st.integers(), st.integers(0, 10**6), st.binary(max_size=9), st.none()),
+    *(st.floats(), st.booleans(), names, st.lists(st.integers(0, 10**7), max_size=4)),
+)
+_counts = st.integers(0, 2**53)
+_few = st.lists(_counts, min_size=1, max_size=2)
+_replies = st.one_of(
+    _items,
+    st.lists(_items, min_size=3, max_size=10),
+    st.tuples(
+        *(_counts, _counts, _counts, st.binary(max_size=9), _counts, _counts),
+        *(st.lists(st.integers(-5, 300_000), max_size=5), _few, _few),
+    ).map(list),
+    st.tuples(_counts, _counts, _items, st.binary(max_size=9)).map(list),
+)
+
+
+@given(_replies)
+def replies_may_be_anything(answer: Any) -> None:
+    with watched(), suppress(Away):
+        granted = Granted.read(
+            answer, wanted=3, budgets=1, horizon=_HORIZON, longest=_LONGEST
+        )
+        assert len(granted.waits) <= 3
+        assert all(0 <= wait <= _HORIZON for wait in granted.waits)
+        assert 0 <= granted.silence <= _LONGEST
+        assert 0 <= granted.nexts[0] <= _LONGEST
+    with watched(), suppress(Away):
+        saved = Saved.read(answer)
+        assert saved.revision >= 0
+        assert isinstance(saved.lessons, bytes)
