@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from scrapy.crawler import Crawler
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Most tests wait for a clock most of the time: three workers for two cores."""
+    return 1 + (os.cpu_count() or 1)
 
 
 @pytest.fixture
