@@ -41,7 +41,7 @@ def assert_tells_nothing(result: Crawl) -> None:
 
 
 def all_of(server: RedisServer) -> str:
-    client = server.client(password=SECRET)
+    client: Any = server.client(password=SECRET)
     readers: dict[bytes, Callable[[bytes], Any]] = {
         b"hash": client.hgetall,
         b"zset": lambda key: client.zrange(key, 0, -1),

@@ -56,12 +56,12 @@ def calls(tree: ast.AST) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: p.name)
-def test_no_module_runs_what_it_reads(path: Path) -> None:
-    tree = ast.parse(path.read_text("utf-8"))
-    allowed = {"pickle"} if path.name in PICKLES else set()
-    assert imports(tree) & (RUNS_CODE | RUNS_PROGRAMS) <= allowed
-    assert not calls(tree) & CALLS
+def test_no_module_runs_what_it_reads() -> None:
+    for path in PACKAGE.rglob("*.py"):
+        tree = ast.parse(path.read_text("utf-8"))
+        allowed = {"pickle"} if path.name in PICKLES else set()
+        assert imports(tree) & (RUNS_CODE | RUNS_PROGRAMS) <= allowed, path
+        assert not calls(tree) & CALLS, path
 
 
 def test_metrics_are_not_open_before_the_crawl_is(

@@ -8,7 +8,7 @@ import math
 import time
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,33 +24,11 @@ from scrapy_politeness.policy import Policy
 from scrapy_politeness.stores.redis import Away, Keys, micros
 from scrapy_politeness.stores.replies import Granted, Saved
 from scrapy_politeness.stores.server_clock import ServerClock
-from tests.fuzz import crawls
-from tests.fuzz.stored import damaged, edits
+from tests.fuzz import crawls, documents
+from tests.fuzz.documents import HOSTILE
 from tests.fuzz.texts import names
 from tests.fuzz.watch import watched
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-# In JSON; Python writes and reads NaN and Infinity there.
-HOSTILE: tuple[Any, ...] = (
-    *(None, True, False, "x", "", [], {}, [[1, 2]], [[1e9, 3]], {"a": 1}),
-    *(0, 1, -1, 7, 1000, 10**15, 10**16, 10**400, -(10**15), 2**63),
-    *(
-        0.0,
-        -0.0,
-        0.5,
-        1e15,
-        -1e15,
-        1e308,
-        5e-324,
-        1e-300,
-        math.inf,
-        -math.inf,
-        math.nan,
-    ),
-    *("search", "hold", "probe", "recovery", "told"),
-)
 _verdicts = st.sampled_from(Verdict)
 _outcomes = st.builds(
     Outcome,
@@ -61,6 +39,7 @@ _outcomes = st.builds(
 )
 
 
+@cache
 def _policy() -> Policy:
     return Policy.read(Settings(crawls.SETTINGS))
 
@@ -87,48 +66,7 @@ def _sound() -> Any:
     return freeze(lessons)
 
 
-def _places(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    if path:
-        yield path
-    if isinstance(data, dict):
-        for key, value in data.items():
-            yield from _places(value, (*path, key))
-
-
-def _changed(changes: dict[tuple[Any, ...], Any]) -> bytes:
-    data = json.loads(json.dumps(_sound()))
-    for path, value in changes.items():
-        place = data
-        for key in path[:-1]:
-            place = place.get(key) if isinstance(place, dict) else None
-        if isinstance(place, dict):
-            place[path[-1]] = value
-    return json.dumps(data).encode()
-
-
-_json = st.recursive(
-    st.sampled_from(HOSTILE) | names,
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3)
-    ),
-    max_leaves=5,
-)
-lessons = st.one_of(
-    st.deferred(
-        lambda: st.dictionaries(
-            st.sampled_from(sorted(_places(_sound()))),
-            st.sampled_from(HOSTILE),
-            max_size=6,
-        )
-    ).map(_changed),
-    _json.map(json.dumps).map(str.encode),
-    st.tuples(edits, st.floats(0, 1)).map(
-        lambda pair: damaged(json.dumps(_sound()).encode(), *pair)
-    ),
-    st.binary(max_size=30),
-    st.integers(1, 60_000).map(lambda depth: b"[" * depth),
-    st.integers(1, 60_000).map(lambda digits: b'{"at":' + b"9" * digits + b"}"),
-)
+lessons = documents.like(_sound)
 _gists = st.one_of(
     lessons,
     st.dictionaries(

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import Mock
 
 from hypothesis import given
@@ -25,27 +25,21 @@ from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.core.scope import Scope
 from scrapy_politeness.records import Records
 from scrapy_politeness.stores.state import Entry, State
+from tests.fuzz.documents import damaged, edits
 from tests.fuzz.texts import names
 from tests.fuzz.watch import watched
 from tests.ready import Quiet
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 _IN_MEMORY = Path("/dev/shm")
 
 
-def _folder() -> TemporaryDirectory[str]:
+def folder_in_memory() -> TemporaryDirectory[str]:
     """Where nothing has to be written to a disk, if there is such a place."""
     return TemporaryDirectory(dir=_IN_MEMORY if _IN_MEMORY.is_dir() else None)
 
 
 SLOTS = ("a.example", "b.example", "c.example")
 
-edits = st.lists(
-    st.tuples(st.floats(0, 1, exclude_max=True), st.binary(min_size=1, max_size=8)),
-    max_size=6,
-)
 _cuts = st.none() | st.floats(0, 1)
 _cells = st.one_of(
     *(st.none(), st.integers(-(2**63), 2**63 - 1), st.floats(), st.binary(max_size=9)),
@@ -53,19 +47,9 @@ _cells = st.one_of(
 )
 
 
-def damaged(
-    content: bytes, changes: Iterable[tuple[float, bytes]], cut: float | None
-) -> bytes:
-    data = bytearray(content)
-    for place, new in changes:
-        at = int(place * len(data))
-        data[at : at + len(new)] = new
-    return bytes(data) if cut is None else bytes(data[: int(cut * len(data))])
-
-
 @cache
 def _state_file() -> bytes:
-    with _folder() as folder:
+    with folder_in_memory() as folder:
         path = Path(folder, "state")
         with State(path) as state:
             learned = Learned(5.0, 3.0, 4)
@@ -103,7 +87,7 @@ def _use_state(path: Path) -> None:
 def state_files_may_be_damaged(
     changes: list[tuple[float, bytes]], cut: float | None
 ) -> None:
-    with _folder() as folder:
+    with folder_in_memory() as folder:
         path = Path(folder, "state")
         path.write_bytes(damaged(_state_file(), changes, cut))
         with watched():
@@ -136,7 +120,7 @@ _SCHEMAS = (
 def state_rows_may_be_anything(
     schema: str, pauses: list[tuple[Any, ...]], learned: list[tuple[Any, ...]]
 ) -> None:
-    with _folder() as folder:
+    with folder_in_memory() as folder:
         path = Path(folder, "state")
         path.write_bytes(_state_file())
         with closing(sqlite3.connect(path, isolation_level=None)) as db:
@@ -160,7 +144,7 @@ def _backlog(folder: str) -> DiskBacklog:
 
 @cache
 def _requests_file() -> bytes:
-    with _folder() as folder:
+    with folder_in_memory() as folder:
         backlog = _backlog(folder)
         for slot in SLOTS:
             backlog.push(slot, Request(f"http://{slot}/", meta={"n": 1}))
@@ -185,7 +169,7 @@ def _pop_all(folder: str) -> int:
 def request_files_may_be_damaged(
     changes: list[tuple[float, bytes]], cut: float | None
 ) -> None:
-    with _folder() as folder:
+    with folder_in_memory() as folder:
         path = Path(folder, "requests.sqlite")
         path.write_bytes(damaged(_requests_file(), changes, cut))
         # It says so, and nothing goes without limits.
@@ -200,7 +184,7 @@ _bodies = st.one_of(
 
 @given(st.lists(st.tuples(_cells, _cells, _cells, _bodies), max_size=5))
 def request_rows_may_be_anything(rows: list[tuple[Any, ...]]) -> None:
-    with _folder() as folder:
+    with folder_in_memory() as folder:
         path = Path(folder, "requests.sqlite")
         path.write_bytes(_requests_file())
         with closing(sqlite3.connect(path, isolation_level=None)) as db:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.fuzz import configured, headers, named, robots, scripted, shared, stored
+from tests.fuzz import (
+    configured,
+    headers,
+    named,
+    reported,
+    robots,
+    scripted,
+    shared,
+    stored,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +33,7 @@ TARGETS: dict[str, Callable[[], Any]] = {
     "requests-file": stored.request_files_may_be_damaged,
     "requests-rows": stored.request_rows_may_be_anything,
     "lore": shared.lore_may_be_anything,
+    "report": reported.reports_may_be_anything,
     "replies": shared.replies_may_be_anything,
     "keys": scripted.keys_may_hold_anything,
     "queue": scripted.shared_queues_may_hold_anything,
