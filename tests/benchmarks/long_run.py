@@ -61,7 +61,8 @@ _COLUMNS = {
 @contextmanager
 def hosts(plan: Plan, log: Path) -> Iterator[int]:
     numbers = [str(plan.hosts), str(plan.requests)]
-    command = [sys.executable, "-m", "tests.benchmarks.long_run_site", *numbers, log]
+    module = "tests.benchmarks.long_run_site"
+    command = [sys.executable, "-m", module, *numbers, str(log)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdout
@@ -77,6 +78,8 @@ def hosts(plan: Plan, log: Path) -> Iterator[int]:
 def settings(plan: Plan, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     own: dict[str, Any] = {
         "POLITENESS_START_RATE": 2,
+        # No tail of hours for the few that had all kinds of bad luck.
+        "POLITENESS_MIN_RATE": 0.5,
         "POLITENESS_MAX_RATE": MAX_RATE,
         "POLITENESS_RAISE_AFTER": 5,
         "POLITENESS_BACKOFF_BASE": 1,
@@ -90,6 +93,8 @@ def settings(plan: Plan, options: argparse.Namespace, folder: Path) -> dict[str,
         own = {**STOCK, "DOWNLOAD_DELAY": 0.25, "RANDOMIZE_DOWNLOAD_DELAY": False}
     return {
         "CONCURRENT_REQUESTS": 64,
+        # As many tasks are begun for every response.
+        "CONCURRENT_ITEMS": 4,
         "DOWNLOAD_TIMEOUT": TIMEOUT,
         # Scrapy's list of what it has seen grows for ever.
         "DUPEFILTER_CLASS": "scrapy.dupefilters.BaseDupeFilter",

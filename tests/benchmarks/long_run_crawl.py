@@ -10,7 +10,7 @@ import time
 import tracemalloc
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from scrapy import Request, Spider, signals
 
@@ -19,10 +19,11 @@ from tests.benchmarks.long_run_plan import AT_ONCE, STEADY, Plan, address
 from tests.spiders import resident_megabytes
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
+    from collections.abc import AsyncIterator, Iterable, Iterator
 
     from scrapy.crawler import Crawler
     from scrapy.http import Response
+    from twisted.internet.base import ReactorBase
     from twisted.python.failure import Failure
 
 # Of a steady host, so many requests wait at a time.
@@ -138,7 +139,7 @@ class Gauge:
         spider = self._crawler.spider
         assert isinstance(spider, LongRun)
         late, self._lateness = sorted(self._lateness), []
-        reading = {
+        reading: dict[str, Any] = {
             "at": time.monotonic() - self._began_at,
             "done": spider.done,
             "memory": resident_megabytes(),
@@ -193,12 +194,8 @@ class Gauge:
         self._watch.cancel()
         gc.collect()
         left = {
-            "tasks": [name for task in asyncio.all_tasks() if _ours(name := repr(task))],
-            "timers": [
-                name
-                for timer in (*_timers(), *_delayed_calls())
-                if _ours(name := repr(timer))
-            ],
+            "tasks": _our_names(asyncio.all_tasks()),
+            "timers": _our_names([*_timers(), *_delayed_calls()]),
             "objects": our_objects(),
             **self._ours(),
         }
@@ -209,14 +206,14 @@ class Gauge:
         self._file.write(json.dumps(reading) + "\n")
 
 
-def _ours(name: str) -> bool:
-    return PACKAGE in name
+def _our_names(things: Iterable[object]) -> list[str]:
+    return [name for name in map(repr, things) if PACKAGE in name]
 
 
-def _delayed_calls() -> Sequence[object]:
+def _delayed_calls() -> list[object]:
     from twisted.internet import reactor
 
-    return reactor.getDelayedCalls()  # type: ignore[attr-defined,no-any-return]
+    return list(cast("ReactorBase", reactor).getDelayedCalls())
 
 
 def _timers() -> list[asyncio.TimerHandle]:

@@ -15,7 +15,7 @@ AT_ONCE = 120
 
 MAX_RATE = 5
 VISITED_LIMIT = 3
-TIMEOUT = 10
+TIMEOUT = 5
 
 # Pages of a host that always refuses: each costs some twenty attempts.
 DEAD_PAGES = 2
@@ -46,7 +46,13 @@ _ROBOTS_FAULTS = {
     "delay": 30,
 }
 
-STEADY_KINDS = ("told limit", "silent limit", "own limit", "Crawl-delay", "own max_rate")
+STEADY_KINDS = (
+    "told limit",
+    "silent limit",
+    "own limit",
+    "Crawl-delay",
+    "own max_rate",
+)
 """What holds a steady host's rate: its refusals, with and without Retry-After, the
 user's fixed limit, its robots.txt, or the user's bound of the learned rate."""
 
