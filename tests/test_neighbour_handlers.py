@@ -93,6 +93,7 @@ def fetch_all(server: Site, handler: Any, reactor: Reactor, **env: str) -> set[s
         DOWNLOAD_HANDLERS=dict.fromkeys(["http", "https"], handler),
         DOWNLOAD_TIMEOUT=1,
         POLITENESS_BACKOFF_BASE=0.5,
+        POLITENESS_MIN_RATE=5,
     )
     requests = [
         {"url": url, "meta": {"playwright": True}} for url in server.page_urls()[:6]
@@ -102,7 +103,8 @@ def fetch_all(server: Site, handler: Any, reactor: Reactor, **env: str) -> set[s
     assert "because of timeout; silent" in result.log
     by_us = [a.at for a in server.arrivals if a.path != "/page/6"]
     gaps = [later - at for at, later in pairwise(by_us)]
-    assert min(gaps) > 0.2 - JITTER
+    # The first may be late: the handler is loaded for it.
+    assert min(gaps[1:]) > 0.2 - JITTER
     assert max(gaps) > 1 - JITTER
     return {i["url"].rpartition("/")[2] for i in result.items if "error" not in i}
 
