@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -152,8 +153,9 @@ def host_of(request: Request) -> str:
 def proxy_of(request: Request) -> str:
     """Return host and port of the request's proxy; "" for none."""
     proxy = request.meta.get("proxy")
-    address = str(proxy or "").rpartition("://")[2].rpartition("@")[2]
-    return address.rstrip("/").lower()
+    # Whatever stands around them may be secret.
+    address = str(proxy or "").rpartition("@")[2].rpartition("//")[2]
+    return re.split("[/?#]", address, maxsplit=1)[0].lower()
 
 
 def go_the_same_way(request: Request, other: Request) -> None:

@@ -74,18 +74,26 @@ _SLOT_RULES: dict[str, rules.Rule] = {
 }
 
 
+PREFIX = "POLITENESS_"
 REDIS_URL = "POLITENESS_REDIS_URL"
 # Whatever stands before the host, or in a password's place, is nobody's business.
-_CREDENTIALS = re.compile(r"(?<=//).*(?=@)|(?<=password=)[^&]*")
+_PASSWORD = re.compile(r"(?<=password=)[^&]*")
+_BEFORE_HOST = re.compile(r"^('[\w+]*:/*)?.*(?=@)", re.S)
 
 
 class PolicyError(ValueError):
     """A setting is wrong; the message names the setting, its value and the rule."""
 
     def __init__(self, name: str, value: object, rule: str) -> None:
-        if name == REDIS_URL and isinstance(value, str):
-            value = _CREDENTIALS.sub("***", value)
-        super().__init__(f"{name}={value!r}: {rule}")
+        super().__init__(f"{name}={_shown(name, value)}: {rule}")
+
+
+def _shown(name: str, value: object) -> str:
+    """A setting that nobody knows may be a misspelt one with a password."""
+    text = repr(value)
+    if name != REDIS_URL and (name in DEFAULTS or not name.startswith(PREFIX)):
+        return text
+    return _BEFORE_HOST.sub(r"\1***", _PASSWORD.sub("***", text))
 
 
 @contextmanager
@@ -124,7 +132,7 @@ def check(name: str, value: Any, rule: Callable[[Any], _T]) -> _T:
 
 def reject_unknown_names(settings: BaseSettings) -> None:
     for name in settings:
-        if str(name).startswith("POLITENESS_") and name not in DEFAULTS:
+        if str(name).startswith(PREFIX) and name not in DEFAULTS:
             close = get_close_matches(str(name), DEFAULTS, n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
             raise PolicyError(

@@ -157,7 +157,7 @@ class Site:
         with self._changed:
             return sorted(self._arrivals, key=lambda arrival: arrival.at)
 
-    def wait_for_arrivals(self, count: int, timeout: float = 10.0) -> None:
+    def wait_for_arrivals(self, count: int, timeout: float = 30.0) -> None:
         with self._changed:
             if not self._changed.wait_for(
                 lambda: len(self._arrivals) >= count, timeout

@@ -99,6 +99,7 @@ def test_a_wrong_setting_is_named_with_its_value_and_the_rule(
     assert rule in message
 
 
+@pytest.mark.everywhere
 @pytest.mark.parametrize(
     "settings",
     [
