@@ -133,7 +133,8 @@ def shared_queues_may_hold_anything(
     backlog = SharedBacklog(shared, Quiet(), _Plain, set, found.append)
     with watched():
         backlog.look()
-        backlog.push(slot, Request("http://a.example/"))
+        with suppress(redis.ResponseError):  # told to whoever pushes
+            backlog.push(slot, Request("http://a.example/"))
         for other in ("host", slot, *found):
             backlog.pop(other)
         assert len(backlog) >= 0
