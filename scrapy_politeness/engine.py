@@ -33,7 +33,7 @@ _STAMP = "_politeness_stamp"
 _WRAPPED_TIMEOUT = getattr(exceptions, "DownloadTimeoutError", error.TimeoutError)
 _WRAPPED_DNS = getattr(exceptions, "CannotResolveHostError", error.DNSLookupError)
 
-TIMEOUTS: tuple[type[Exception], ...] = (
+_TIMEOUTS: tuple[type[Exception], ...] = (
     TimeoutError,
     defer.TimeoutError,
     error.TimeoutError,
@@ -133,6 +133,14 @@ async def in_thread(work: Callable[[], _T]) -> _T:
     if is_asyncio_available():
         return await asyncio.get_running_loop().run_in_executor(None, work)
     return await deferToThread(work)
+
+
+def is_timeout(exception: Exception) -> bool:
+    """A download handler of others may have its own error for it: Playwright's is no
+    TimeoutError but in name."""
+    return isinstance(exception, _TIMEOUTS) or any(
+        kind.__name__ == TimeoutError.__name__ for kind in type(exception).__mro__
+    )
 
 
 def host_of(request: Request) -> str:

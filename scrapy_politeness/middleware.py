@@ -155,6 +155,7 @@ class PolitenessMiddleware:
         flight = await conduct.gate.enter(route, request, patience)
         if flight is None:
             return False
+        conduct.departed()
         if flight.permit.resumed:
             conduct.news.resumed(scope)
         conduct.news.sent(flight, asked_at)

@@ -7,21 +7,26 @@ start: a mistake in the settings must never mean a crawl without limits.
 
 from __future__ import annotations
 
+import logging
 import math
 import re
+from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import scrapy
 from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 
 from scrapy_politeness import rules
 from scrapy_politeness.core.governor import Bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from scrapy import Spider
+
+logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
@@ -91,6 +96,20 @@ def _shown(name: str, value: object) -> str:
     return _BEFORE_HOST.sub(r"\1***", _PASSWORD.sub("***", text))
 
 
+@contextmanager
+def told(spider: Spider | None = None) -> Iterator[None]:
+    """Say in one line what is wrong: Scrapy hides it below a long traceback."""
+    try:
+        yield
+    except PolicyError as error:
+        logger.critical(
+            "The crawl does not start: %(error)s",
+            {"error": error},
+            extra={"spider": spider},
+        )
+        raise
+
+
 def is_enabled(settings: BaseSettings) -> bool:
     return read(settings, "POLITENESS_ENABLED", rules.flag)
 
@@ -129,6 +148,13 @@ def reject_autothrottle(settings: BaseSettings) -> None:
             "must be off beside scrapy-politeness, which adapts the rate itself; "
             "remove this setting",
         )
+
+
+def reject_no_requests(settings: BaseSettings) -> None:
+    """Newer Scrapy takes 0 for no limit; older ones would wait forever."""
+    name = "CONCURRENT_REQUESTS"
+    if scrapy.version_info < (2, 18):
+        read(settings, name, rules.at_least_one)
 
 
 def read_bounds(settings: BaseSettings) -> Bounds:
