@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from scrapy import Request
 
 import scrapy_politeness
 from scrapy_politeness.observe.reporter import write_report
 from scrapy_politeness.observe.sampler import Sampler
 from scrapy_politeness.stores.state import State
 from tests.observed import Newsroom
+from tests.ready import conduct_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,3 +115,17 @@ def test_a_state_file_that_is_none_is_an_error(
     with pytest.raises(ValueError, match="cannot be opened"):
         State(path)
     assert path.is_symlink() or path.exists()
+
+
+def test_a_dot_behind_its_name_gives_a_host_no_other_limits(
+    crawler: Callable[..., Crawler],
+) -> None:
+    limits = {"a.example": {"limit": "1/5s"}}
+    layers = conduct_of(
+        crawler(POLITENESS_LIMITS=limits, POLITENESS_EXEMPT=["b.example"])
+    ).layers
+    slot = layers.slot_for(Request("http://A.example./page"))
+    assert slot is layers.slot_for(Request("http://a.example/"))
+    assert slot is not None
+    assert slot.rate <= 0.2
+    assert layers.slot_for(Request("http://b.example./")) is None
