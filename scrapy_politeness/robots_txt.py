@@ -26,7 +26,8 @@ MAX_SIZE = 500 * 1024
 
 
 def readable(body: bytes) -> str:
-    return body[:MAX_SIZE].decode("utf-8", errors="replace")
+    # Some editors begin a file with a mark, which is no part of its first line.
+    return body[:MAX_SIZE].decode("utf-8-sig", errors="replace")
 
 
 class Wishes(NamedTuple):

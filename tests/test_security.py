@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from scrapy import Request
 
 import scrapy_politeness
 from scrapy_politeness.observe.reporter import write_report
 from scrapy_politeness.observe.sampler import Sampler
+from scrapy_politeness.stores.state import State
 from tests.observed import Newsroom
+from tests.ready import conduct_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,3 +92,40 @@ def test_a_report_replaces_a_link_and_leaves_what_it_leads_to(tmp_path: Path) ->
     assert not page.is_symlink()
     assert page.stat().st_mode & 0o777 == 0o644
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "report.html"]
+
+
+def directory(path: Path) -> None:
+    path.mkdir()
+
+
+def link_to_itself(path: Path) -> None:
+    path.symlink_to(path)
+
+
+def link_to_nowhere(path: Path) -> None:
+    path.symlink_to(path.parent / "nowhere" / "file")
+
+
+@pytest.mark.parametrize("put", [directory, os.mkfifo, link_to_itself, link_to_nowhere])
+def test_a_state_file_that_is_none_is_an_error(
+    tmp_path: Path, put: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "state"
+    put(path)
+    with pytest.raises(ValueError, match="cannot be opened"):
+        State(path)
+    assert path.is_symlink() or path.exists()
+
+
+def test_a_dot_behind_its_name_gives_a_host_no_other_limits(
+    crawler: Callable[..., Crawler],
+) -> None:
+    limits = {"a.example": {"limit": "1/5s"}}
+    layers = conduct_of(
+        crawler(POLITENESS_LIMITS=limits, POLITENESS_EXEMPT=["b.example"])
+    ).layers
+    slot = layers.slot_for(Request("http://A.example./page"))
+    assert slot is layers.slot_for(Request("http://a.example/"))
+    assert slot is not None
+    assert slot.rate <= 0.2
+    assert layers.slot_for(Request("http://b.example./")) is None
