@@ -116,7 +116,7 @@ class PolitenessMiddleware:
         return response
 
     def process_exception(self, request: Request, exception: Exception) -> None:
-        self._conduct.end(request, classify_exception(exception))
+        self._conduct.end(request, classify_exception(exception, request))
 
     def _downloaded(self, response: Response, request: Request) -> None:
         codes = self._conduct.policy.http_codes
