@@ -47,6 +47,9 @@ class PolitenessExtension:
         crawler.signals.connect(self._spider_opened, signals.spider_opened)
         crawler.signals.connect(self._spider_closed, signals.spider_closed)
         crawler.signals.connect(self._response_received, signals.response_received)
+        if self.policy.robots:
+            robots = self.conduct.robots
+            crawler.signals.connect(robots.bytes_received, signals.bytes_received)
         crawler.signals.connect(self._telnet_opened, update_telnet_vars)
 
     @classmethod
