@@ -12,8 +12,8 @@ from scrapy_politeness.core.quota import read_quota
 from scrapy_politeness.engine import (
     NEVER_SENT,
     OUR_OWN_DOING,
-    has_timed_out,
     is_proxy_failure,
+    is_timeout,
     proxy_of,
 )
 
@@ -65,7 +65,7 @@ def classify_response(
 
 def classify_exception(exception: Exception, request: Request) -> Outcome:
     reason = type(exception).__name__
-    if has_timed_out(exception):
+    if is_timeout(exception):
         return Outcome(Verdict.TIMED_OUT, "timeout")
     if isinstance(exception, (*NEVER_SENT, *OUR_OWN_DOING)):
         return Outcome(Verdict.IGNORED, reason)

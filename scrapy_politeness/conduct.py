@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from scrapy_politeness.alarm import Alarm, Watch
+from scrapy_politeness.alarm import Alarm, Pulse, Watch
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.engine import Engine
 from scrapy_politeness.gate import Gate
@@ -40,6 +40,12 @@ if TYPE_CHECKING:
 # little may be missing when a silence of hours ends, which is no news.
 _SAME_SILENCE = 60.0
 
+# A request takes five turns of the event loop or more. Where one turn takes more than
+# this share of the time until the answer, and more than a few milliseconds, that time
+# says nothing of the host.
+_OWN_SHARE = 0.1
+_OWN_LEAST = 0.01
+
 
 class Conduct:
     """The middlewares and the scheduler's queues find it in the extension."""
@@ -60,6 +66,7 @@ class Conduct:
         self.permits = Permits(self.fleet, self.layers, self.waiting)
         self.journeys = Journeys(self.engine.is_under_way, self._tell_queues)
         self._watch = Watch(self._look)
+        self._pulse = Pulse(lambda: self.journeys.any_sent)
         self.gate = Gate(self.journeys, self._watch.start, self.permits.want, spider)
         self.stock = Stock(self.layers, self.gate, self.queues, self.engine, self.stats)
         self.sampler = Sampler(time.monotonic()) if policy.report_path else None
@@ -87,6 +94,10 @@ class Conduct:
             return None
         self._settle(flight, outcome)
         return flight.route
+
+    def departed(self) -> None:
+        """A request was sent."""
+        self._pulse.start()
 
     def sweep(self) -> bool:
         """End what the downloader has lost; return whether there was any."""
@@ -170,6 +181,7 @@ class Conduct:
     def stop(self) -> None:
         self.alarm.stop()
         self._watch.stop()
+        self._pulse.stop()
         self.robots.wake()
 
     async def wait_stopped(self) -> None:
@@ -184,6 +196,9 @@ class Conduct:
         slot = flight.route.slot
         outcome = self._cap_wait(slot, outcome)
         now = time.monotonic()
+        own = max(_OWN_LEAST, _OWN_SHARE * (now - flight.permit.sent_at))
+        if self._pulse.slowest_turn > own:
+            outcome = replace(outcome, is_timely=False)
         chance = random.random()
         for budget, permit in zip(flight.route.budgets, flight.shared, strict=True):
             if budget.settle(permit, outcome, now, chance):

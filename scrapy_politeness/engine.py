@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from errno import ETIMEDOUT
 from functools import partial
@@ -152,6 +153,21 @@ async def in_thread(work: Callable[[], _T]) -> _T:
     return await deferToThread(work)
 
 
+def is_timeout(exception: Exception) -> bool:
+    """A download handler of others may have its own error for it: Playwright's is no
+    TimeoutError but in name. Without a reactor, a connection that the system gave up on
+    is reported as one that was refused."""
+    return (
+        isinstance(exception, _TIMEOUTS)
+        or any(
+            kind.__name__ == TimeoutError.__name__ for kind in type(exception).__mro__
+        )
+        or any(
+            getattr(cause, "errno", None) == ETIMEDOUT for cause in _causes(exception)
+        )
+    )
+
+
 def host_of(request: Request) -> str:
     try:
         return urlparse_cached(request).hostname or NO_HOST
@@ -162,17 +178,9 @@ def host_of(request: Request) -> str:
 def proxy_of(request: Request) -> str:
     """Return host and port of the request's proxy; "" for none."""
     proxy = request.meta.get("proxy")
-    address = str(proxy or "").rpartition("://")[2].rpartition("@")[2]
-    return address.rstrip("/").lower()
-
-
-def has_timed_out(exception: Exception) -> bool:
-    # Without a reactor, a connection that the system gave up on is reported as one
-    # that was refused.
-    return isinstance(exception, _TIMEOUTS) or any(
-        isinstance(cause, OSError) and cause.errno == ETIMEDOUT
-        for cause in _causes(exception)
-    )
+    # Whatever stands around them may be secret.
+    address = str(proxy or "").rpartition("@")[2].rpartition("//")[2]
+    return re.split("[/?#]", address, maxsplit=1)[0].lower()
 
 
 def is_proxy_failure(exception: Exception) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from scrapy.exceptions import IgnoreRequest
 
 from scrapy_politeness.core.outage import Outages
-from scrapy_politeness.observe.names import printable
+from scrapy_politeness.observe.names import printable, public_request
 from scrapy_politeness.observe.text import duration
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class GivingUp:
         self.count(slot.key)
         self._log.debug(
             "%(slot)s: %(request)s is given up",
-            {"slot": printable(slot.key), "request": request},
+            {"slot": printable(slot.key), "request": public_request(request)},
         )
         outage = self._outages.of(slot.key)
         assert outage is not None
