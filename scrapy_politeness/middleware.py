@@ -283,7 +283,7 @@ class RescheduleMiddleware:
         counted = request.meta.get(_COUNTED_FOR) == identity
         done = request.meta.get(RESCHEDULES, 0) if counted else 0
         if done >= self._most(request):
-            self._give_up(request, response, done)
+            self._give_up(request, response, done, identity)
             return None
         copy = _for_the_scheduler(request)
         self._conduct.news.rescheduled(self._conduct.layers.key_for(copy))
@@ -295,11 +295,12 @@ class RescheduleMiddleware:
         most = self._conduct.policy.max_reschedules
         return most if robots_site(request) is None else min(most, MAX_RESCHEDULES)
 
-    def _give_up(self, request: Request, response: Response, done: int) -> None:
+    def _give_up(
+        self, request: Request, response: Response, done: int, identity: str
+    ) -> None:
         if robots_site(request) is not None:
             request.meta["dont_retry"] = True  # RetryMiddleware would ask on
-        identity = request.meta.get(_COUNTED_FOR)
-        if request.meta.get(_GIVEN_UP) == identity is not None:
+        if request.meta.get(_GIVEN_UP) == identity:
             return  # one of Scrapy's own retries
         request.meta[_GIVEN_UP] = identity
         self._conduct.giving_up.count(self._conduct.layers.key_for(request))

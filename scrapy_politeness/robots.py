@@ -11,10 +11,8 @@ import logging
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
-from weakref import WeakKeyDictionary
 
 from scrapy import Request
-from scrapy.exceptions import StopDownload
 from scrapy.http.request import NO_CALLBACK
 from scrapy.utils.asyncio import call_later
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
@@ -133,8 +131,6 @@ class Robots:
         self._foreign: dict[str, Request] = {}
         self._holding: Counter[Scope | None] = Counter()
         self._sleepers: set[Deferred[None]] = set()
-        # How much of each robots.txt has come.
-        self._received: WeakKeyDictionary[Request, int] = WeakKeyDictionary()
 
     @property
     def is_busy(self) -> bool:
@@ -198,21 +194,6 @@ class Robots:
         """The spider closes: nobody waits to ask again."""
         for sleeper in list(self._sleepers):
             _answer(sleeper, None)
-
-    def bytes_received(self, data: bytes, request: Request) -> None:
-        """Stop a download at what will be read of it, whoever asked for it."""
-        site = robots_site(request)
-        if site is None:
-            return
-        size = self._received.get(request, 0) + len(data)
-        self._received[request] = size
-        if size > MAX_SIZE:
-            self._log.warning(
-                "robots.txt of %(site)s is longer than %(most)d KiB; the rest of it is "
-                "not read",
-                {"site": public(site), "most": MAX_SIZE // 1024},
-            )
-            raise StopDownload(fail=False)
 
     def response_received(self, response: Response, request: Request) -> None:
         site = robots_site(request)

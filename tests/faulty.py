@@ -56,8 +56,7 @@ class Fault:
 
     @property
     def rate(self) -> str:
-        asked = ", and the silence is kept" if self.asks_for_silence else ""
-        return _RATES[self.counts_as] + asked
+        return RATES[self.counts_as] + (AS_ASKED if self.asks_for_silence else "")
 
     def reported(self, reactor: str) -> str:
         with_one, _, without = self.reports.partition(" / ")
@@ -117,7 +116,8 @@ RESCHEDULED, RETRIED, FOLLOWED, PASSED_ON = (
     "passed on",
 )
 
-_RATES = {
+AS_ASKED = ", and the silence is kept"
+RATES = {
     OVERLOAD: "halved, and silence",
     FAILURE: "stays, and does not rise",
     SERVED: "as after any page",

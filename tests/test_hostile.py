@@ -6,18 +6,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-
-import pytest
 
 from tests.crawl import Crawl, crawl
 from tests.settings import JITTER
 from tests.siege import ATTACKS, PEAK, SMALL, Attack, Besieged, Siege, host_of
-from tests.site import Arrival, Site
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from tests.site import Site
 
 RATE = 10
 
@@ -38,81 +32,60 @@ SETTINGS = {
 GOOD = "127.0.5.1"
 
 
-class Aftermath:
-    def __init__(self, siege: Siege, good: Site, found: Crawl) -> None:
-        self.found = found
-        self.good = good.arrivals
-        self._siege = siege
-
-    def arrivals(self, attack: Attack) -> list[Arrival]:
-        return self._siege.sites[attack].arrivals
-
-    def expected(self, attack: Attack) -> int:
-        return len(self._siege.requests_of(attack))
-
-    def ends(self, attack: Attack) -> Counter[str | int]:
-        """What the requests of an attack came to."""
-
-        def is_of(url: str) -> bool:
-            host = urlsplit(url).hostname or ""
-            is_one_of_many = host.endswith(".example")
-            return is_one_of_many if attack.many_hosts else host == host_of(attack)
-
-        items = [item for item in self.found.items if is_of(item["url"])]
-        return Counter(item.get("status") or item["error"] for item in items)
+# Those whose robots.txt begins with rules, and goes on for ever.
+WITH_RULES = [a for a in ATTACKS if a.ends == frozenset({200, "IgnoreRequest"})]
 
 
-@pytest.fixture(scope="module")
-def aftermath() -> Iterator[Aftermath]:
+def test_a_crawl_under_attack_ends_is_polite_and_explains_itself() -> None:
     with Siege(ATTACKS, SMALL) as siege, Site(40, hosts=[GOOD]) as good:
         requests = siege.requests() + [{"url": url} for url in good.page_urls()]
         found = crawl(Besieged, requests=requests, settings=SETTINGS, timeout=120)
-        yield Aftermath(siege, good, found)
+        assert found.stats["finish_reason"] == "finished"
+        assert found.stats[PEAK] < 200
+        assert "scrapy_politeness/" not in found.log
+        for attack in ATTACKS:
+            expect_an_end(attack, found, len(siege.requests_of(attack)))
+            expect_politeness(siege.sites[attack])
+        expect_rules(siege, found)
+        # Whoever does no harm is crawled as ever.
+        assert good.pages_served().total() == 40
+        assert sum(good.gaps()) < 3 * 41 / RATE
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
-def test_an_attack_ends_and_is_explained(aftermath: Aftermath, attack: Attack) -> None:
-    ends = aftermath.ends(attack)
-    assert set(ends) <= attack.ends
-    assert ends.total() == aftermath.expected(attack)
-    for text in attack.explained:
-        assert text.format(host_of(attack)) in aftermath.found.log
+def ends(attack: Attack, found: Crawl) -> Counter[str | int]:
+    """What the requests of an attack came to."""
+
+    def is_of(url: str) -> bool:
+        host = urlsplit(url).hostname or ""
+        is_one_of_many = host.endswith(".example")
+        return is_one_of_many if attack.many_hosts else host == host_of(attack)
+
+    items = [item for item in found.items if is_of(item["url"])]
+    return Counter(item.get("status") or item["error"] for item in items)
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
-def test_whoever_attacks_is_treated_politely(
-    aftermath: Aftermath, attack: Attack
-) -> None:
-    arrivals = aftermath.arrivals(attack)
-    by_host: dict[str, list[float]] = {}
-    for arrival in arrivals:
-        by_host.setdefault(arrival.host, []).append(arrival.at)
-    for times in by_host.values():
-        pages = len(times) - 1
-        assert times[-1] - times[0] >= pages / RATE - JITTER
-    if any(isinstance(end, int) for end in attack.ends) and "robots" in attack.name:
-        assert arrivals[0].path == "/robots.txt"
+def expect_an_end(attack: Attack, found: Crawl, requests: int) -> None:
+    came_to = ends(attack, found)
+    assert set(came_to) <= attack.ends, attack.name
+    assert came_to.total() == requests, attack.name
+    missing = [
+        text
+        for text in attack.explained
+        if text.format(host_of(attack)) not in found.log
+    ]
+    assert missing == [], attack.name
 
 
-def test_what_stands_at_the_beginning_of_a_large_robots_txt_is_obeyed(
-    aftermath: Aftermath,
-) -> None:
-    obeyed = [a for a in ATTACKS if {200, "IgnoreRequest"} == a.ends]
-    assert len(obeyed) == 3
-    for attack in obeyed:
-        assert aftermath.ends(attack)["IgnoreRequest"] == 1
-        times = [arrival.at for arrival in aftermath.arrivals(attack)]
-        assert times[-1] - times[0] >= 0.3 * (len(times) - 1) - JITTER
+def expect_politeness(site: Site) -> None:
+    for host in {arrival.host for arrival in site.arrivals}:
+        gaps = site.gaps(host)
+        assert sum(gaps) >= len(gaps) / RATE - JITTER
 
 
-def test_a_host_that_does_no_harm_is_crawled_as_ever(aftermath: Aftermath) -> None:
-    assert Counter(arrival.status for arrival in aftermath.good)[200] == 40
-    seconds = aftermath.good[-1].at - aftermath.good[0].at
-    assert seconds < 3 * 41 / RATE
-
-
-def test_memory_is_bounded_and_the_crawl_finishes(aftermath: Aftermath) -> None:
-    stats = aftermath.found.stats
-    assert stats["finish_reason"] == "finished"
-    assert stats[PEAK] < 200
-    assert "Traceback" not in aftermath.found.log
+def expect_rules(siege: Siege, found: Crawl) -> None:
+    """What stands at the beginning of a large robots.txt is obeyed."""
+    assert len(WITH_RULES) == 3
+    for attack in WITH_RULES:
+        assert ends(attack, found)["IgnoreRequest"] == 1
+        gaps = siege.sites[attack].gaps()
+        assert sum(gaps) >= 0.3 * len(gaps) - JITTER
