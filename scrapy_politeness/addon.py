@@ -9,7 +9,7 @@ from scrapy.exceptions import NotConfigured
 from scrapy_politeness.extension import PolitenessExtension
 from scrapy_politeness.middleware import PolitenessMiddleware, RescheduleMiddleware
 from scrapy_politeness.pqueue import PolitePriorityQueue
-from scrapy_politeness.settings import is_enabled
+from scrapy_politeness.settings import is_enabled, told
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
@@ -22,7 +22,9 @@ _RESCHEDULE_ORDER = 690
 
 class Addon:
     def update_settings(self, settings: BaseSettings) -> None:
-        if not is_enabled(settings):
+        with told():
+            enabled = is_enabled(settings)
+        if not enabled:
             raise NotConfigured
         for name, component, order in (
             ("DOWNLOADER_MIDDLEWARES", PolitenessMiddleware, _GATE_ORDER),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from scrapy_politeness.core.hints import retry_after
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.quota import read_quota
-from scrapy_politeness.engine import NEVER_SENT, TIMEOUTS
+from scrapy_politeness.engine import NEVER_SENT, is_timeout
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
@@ -42,7 +42,7 @@ def classify_response(
 
 def classify_exception(exception: Exception) -> Outcome:
     reason = type(exception).__name__
-    if isinstance(exception, TIMEOUTS):
+    if is_timeout(exception):
         return Outcome(Verdict.TIMED_OUT, "timeout")
     if isinstance(exception, NEVER_SENT):
         return Outcome(Verdict.IGNORED, reason)

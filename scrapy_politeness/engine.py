@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -32,7 +33,7 @@ _STAMP = "_politeness_stamp"
 _WRAPPED_TIMEOUT = getattr(exceptions, "DownloadTimeoutError", error.TimeoutError)
 _WRAPPED_DNS = getattr(exceptions, "CannotResolveHostError", error.DNSLookupError)
 
-TIMEOUTS: tuple[type[Exception], ...] = (
+_TIMEOUTS: tuple[type[Exception], ...] = (
     TimeoutError,
     defer.TimeoutError,
     error.TimeoutError,
@@ -134,6 +135,14 @@ async def in_thread(work: Callable[[], _T]) -> _T:
     return await deferToThread(work)
 
 
+def is_timeout(exception: Exception) -> bool:
+    """A download handler of others may have its own error for it: Playwright's is no
+    TimeoutError but in name."""
+    return isinstance(exception, _TIMEOUTS) or any(
+        kind.__name__ == TimeoutError.__name__ for kind in type(exception).__mro__
+    )
+
+
 def host_of(request: Request) -> str:
     try:
         return urlparse_cached(request).hostname or NO_HOST
@@ -144,8 +153,9 @@ def host_of(request: Request) -> str:
 def proxy_of(request: Request) -> str:
     """Return host and port of the request's proxy; "" for none."""
     proxy = request.meta.get("proxy")
-    address = str(proxy or "").rpartition("://")[2].rpartition("@")[2]
-    return address.rstrip("/").lower()
+    # Whatever stands around them may be secret.
+    address = str(proxy or "").rpartition("@")[2].rpartition("//")[2]
+    return re.split("[/?#]", address, maxsplit=1)[0].lower()
 
 
 def go_the_same_way(request: Request, other: Request) -> None:

@@ -15,7 +15,7 @@ from scrapy_politeness.observe.observers import Observers
 from scrapy_politeness.observe.reporter import publish, report_of
 from scrapy_politeness.observe.terms import tell_terms
 from scrapy_politeness.policy import Policy
-from scrapy_politeness.settings import is_enabled
+from scrapy_politeness.settings import is_enabled, told
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -51,7 +51,8 @@ class PolitenessExtension:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        return cls(crawler)
+        with told(crawler.spider):
+            return cls(crawler)
 
     def set_rate(self, slot: str, rate: float) -> None:
         """Replace the slot's own limits: from now on so many requests per second, or

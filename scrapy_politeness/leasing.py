@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 from scrapy_politeness.core.leases import HORIZON, Lease, worth_asking
 from scrapy_politeness.core.scope import Scope
 from scrapy_politeness.stores.redis import Call, micros, slot_name
+from scrapy_politeness.stores.replies import Granted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -169,8 +170,17 @@ class Leasing:
         use = sum(self._pending(slot) + slot.claims for slot in ask.waiting)
         return max(1, min(fair, use) - len(ask.leases))
 
+    def read(self, ask: Ask, call: Call, answer: Any) -> Granted:
+        return Granted.read(
+            answer,
+            wanted=int(call.arguments[1]),
+            budgets=len(ask.sources),
+            horizon=micros(HORIZON),
+            longest=micros(self._longest),
+        )
+
     def answered(
-        self, ask: Ask, answer: list[Any], sent_at: float, received_at: float
+        self, ask: Ask, answer: Granted, sent_at: float, received_at: float
     ) -> int:
         """Return how many were granted."""
         there, _, cuts, _, silence, late, waits, nexts, members = answer

@@ -19,6 +19,7 @@ from scrapy_politeness.engine import host_of
 from scrapy_politeness.extension import PolitenessExtension
 from scrapy_politeness.gate import SHORT_WAIT
 from scrapy_politeness.layers import EXEMPT
+from scrapy_politeness.observe.names import public_request
 from scrapy_politeness.observe.tally import NO_WAIT
 from scrapy_politeness.robots import (
     MAX_RESCHEDULES,
@@ -214,7 +215,10 @@ class PolitenessMiddleware:
                 "The spider closes: %(request)s, which the scheduler cannot keep, is "
                 "dropped, because its host is not ready within %(patience).3g s; "
                 "further ones are only counted",
-                {"request": request, "patience": _PATIENCE_WHEN_CLOSING},
+                {
+                    "request": public_request(request),
+                    "patience": _PATIENCE_WHEN_CLOSING,
+                },
             )
         stats.inc_value("politeness/dropped_on_closing")
 
@@ -280,5 +284,9 @@ class RescheduleMiddleware:
         self._log.warning(
             "%(request)s was refused (%(status)d) after %(done)d reschedules, "
             "passing the refusal on",
-            {"request": request, "status": response.status, "done": done},
+            {
+                "request": public_request(request),
+                "status": response.status,
+                "done": done,
+            },
         )

@@ -71,6 +71,7 @@ class Policy:
     def read(cls, settings: BaseSettings, spider: Spider | None = None) -> Policy:
         reader.reject_unknown_names(settings)
         reader.reject_autothrottle(settings)
+        reader.reject_no_requests(settings)
         policy = cls(
             bounds=reader.read_bounds(settings),
             retry_after_max=reader.read(

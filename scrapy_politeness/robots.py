@@ -23,6 +23,7 @@ from twisted.internet.defer import Deferred
 from scrapy_politeness.core.memory import Memory
 from scrapy_politeness.engine import go_the_same_way
 from scrapy_politeness.gate import SHORT_WAIT
+from scrapy_politeness.observe.names import printable, public
 from scrapy_politeness.robots_txt import MAX_SIZE, Wishes, first_nonsense, readable
 
 if TYPE_CHECKING:
@@ -243,12 +244,16 @@ class Robots:
             self._log.warning(
                 "robots.txt of %(site)s was refused (%(status)d) for the last time, "
                 "crawling without its rules",
-                {"site": site, "status": response.status},
+                {"site": public(site), "status": response.status},
             )
         except Exception as error:  # whatever a download may raise
             self._log.info(
                 "No robots.txt from %(site)s: %(error)s: %(text)s",
-                {"site": site, "error": type(error).__name__, "text": error},
+                {
+                    "site": public(site),
+                    "error": type(error).__name__,
+                    "text": printable(str(error)),
+                },
             )
         finally:
             self._over(site)
@@ -270,7 +275,8 @@ class Robots:
     def user_agent_for(self, request: Request) -> str:
         if self._policy.robots_user_agent:
             return self._policy.robots_user_agent
-        return to_unicode(request.headers.get("User-Agent") or self._policy.user_agent)
+        own = request.headers.get("User-Agent") or self._policy.user_agent
+        return to_unicode(own, errors="replace")
 
     def _read(self, text: str, agent: str, site: str) -> Terms | None:
         nonsense = first_nonsense(text)
@@ -278,7 +284,7 @@ class Robots:
             self._log.warning(
                 "robots.txt of %(site)s says %(line)r, which makes no sense and "
                 "is ignored",
-                {"site": site, "line": nonsense[:100]},
+                {"site": public(site), "line": nonsense[:100]},
             )
         wishes = Wishes.read(text, agent)
         if not wishes.delay and wishes.hours is None:
@@ -293,7 +299,7 @@ class Robots:
         self._log.warning(
             "robots.txt of %(site)s asks for %(asked).6g s between requests; "
             "POLITENESS_ROBOTS_MAX_DELAY makes it %(longest).6g s",
-            {"site": site, "asked": delay, "longest": longest},
+            {"site": public(site), "asked": delay, "longest": longest},
         )
         return longest
 

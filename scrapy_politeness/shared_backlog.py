@@ -36,11 +36,11 @@ _NEW_AT_REST = 1000
 # Where others were faster with one slot, they may have been with so many.
 _DOUBTFUL = 100
 
-# Full, or about to be replaced, is as good as gone.
+# Full, about to be replaced, or with something else in the queue's place, is as good as
+# gone.
 _AWAY = (
     exceptions.ConnectionError,
-    exceptions.OutOfMemoryError,
-    exceptions.ReadOnlyError,
+    exceptions.ResponseError,
     exceptions.TimeoutError,
 )
 
@@ -220,5 +220,5 @@ class SharedBacklog:
             self._log.warning(
                 "The shared queue in Redis does not answer (%(error)s): nothing is "
                 "taken from it until it does, and what is put there is kept here",
-                {"error": error},
+                {"error": printable(str(error))},
             )

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import os
+import time
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +15,51 @@ from tests.site import Site
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from _pytest.terminal import TerminalReporter
     from scrapy.crawler import Crawler
+
+
+_STARTED_AT = time.monotonic()
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Most tests wait for a clock most of the time: three workers for two cores."""
+    return 1 + (os.cpu_count() or 1)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--crawl-reactor",
+        choices=("asyncio", "select", "none", "uvloop"),
+        help="run crawls under this one alone",
+    )
+    parser.addoption("--cell", type=Path, help="a file for the result")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    chosen = config.getoption("--crawl-reactor")
+    if chosen:  # before any test is imported that reads it
+        os.environ["CRAWL_REACTOR"] = chosen
+
+
+def pytest_terminal_summary(
+    terminalreporter: TerminalReporter, config: pytest.Config
+) -> None:
+    path = config.getoption("--cell")
+    if path is None:
+        return
+    from tests.matrix import Cell
+
+    stats = terminalreporter.stats
+    wrong = stats.get("failed", []) + stats.get("error", [])
+    Cell(
+        reactor=os.environ.get("CRAWL_REACTOR", "asyncio"),
+        whole_suite=not config.getoption("-m"),
+        passed=len(stats.get("passed", [])),
+        failed=[report.nodeid for report in wrong],
+        skipped=len(stats.get("skipped", [])),
+        seconds=time.monotonic() - _STARTED_AT,
+    ).write(path)
 
 
 @pytest.fixture

@@ -28,16 +28,27 @@ from tests.spiders import Pages, Walk
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Reactor = Literal["asyncio", "select", "none"]
+Reactor = Literal["asyncio", "select", "none", "uvloop"]
 
-REACTORS: tuple[Reactor, ...] = ("asyncio", "select", "none")
+# Under which all crawls are to run that need no certain one: see tests/conftest.py.
+_chosen: Any = os.environ.get("CRAWL_REACTOR")
+
+DEFAULT_REACTOR: Reactor = _chosen or "asyncio"
+
+REACTORS: tuple[Reactor, ...] = (_chosen,) if _chosen else ("asyncio", "select", "none")
+
+# At the floor, old packages use what is deprecated in a newer Python.
+WARNINGS = os.environ.get("CRAWL_WARNINGS", "error")
+if DEFAULT_REACTOR == "uvloop":
+    # Scrapy makes a loop of the standard library first, and leaves it open.
+    WARNINGS += ",ignore::ResourceWarning"
 
 SPIDERS: dict[str, type[Spider]] = {"pages": Pages, "walk": Walk}
 
 STOCK: dict[str, Any] = {"ADDONS": {}}
 """Settings of a crawl without the add-on."""
 
-_DEFAULTS: dict[str, Any] = {
+DEFAULTS: dict[str, Any] = {
     "ADDONS": {"scrapy_politeness.Addon": 500},
     # The test sites are on loopback, which is exempt by default.
     "POLITENESS_EXEMPT": [],
@@ -45,10 +56,11 @@ _DEFAULTS: dict[str, Any] = {
     "TELNETCONSOLE_ENABLED": False,
 }
 
-_REACTOR_SETTINGS: dict[Reactor, dict[str, Any]] = {
+REACTOR_SETTINGS: dict[Reactor, dict[str, Any]] = {
     "asyncio": {},
     "select": {"TWISTED_REACTOR": "twisted.internet.selectreactor.SelectReactor"},
     "none": {"TWISTED_REACTOR_ENABLED": False},
+    "uvloop": {"ASYNCIO_EVENT_LOOP": "uvloop.Loop"},
 }
 
 _ROOT = Path(__file__).parents[1]
@@ -153,7 +165,7 @@ def start_crawl(
     settings: Mapping[str, Any] | None = None,
     urls: list[str] | None = None,
     requests: list[dict[str, Any]] | None = None,
-    reactor: Reactor = "asyncio",
+    reactor: Reactor = DEFAULT_REACTOR,
     env: Mapping[str, str] | None = None,
     terminal: tuple[int, int] | None = None,
     **arguments: Any,
@@ -171,7 +183,7 @@ def start_crawl(
     folder = Path(tempfile.mkdtemp(prefix="crawl-"))
     job = {
         "spider": SPIDERS[spider] if isinstance(spider, str) else spider,
-        "settings": {**_DEFAULTS, **_REACTOR_SETTINGS[reactor], **(settings or {})},
+        "settings": {**DEFAULTS, **REACTOR_SETTINGS[reactor], **(settings or {})},
         "arguments": {"urls": urls or [], "requests": requests, **arguments},
         "reactor": reactor,
     }
@@ -183,7 +195,7 @@ def start_crawl(
         [sys.executable, "-m", "tests.crawl"],
         # Scrapy keeps its .scrapy folder where it is started.
         cwd=folder,
-        env={**os.environ, **_environment(), **(env or {})},
+        env={**os.environ, **environment(), **(env or {})},
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,
@@ -204,9 +216,9 @@ def _scrapy_runs_without_reactor() -> bool:
     return scrapy.version_info >= (2, 15)
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
-    return {"PYTHONPATH": path, "PYTHONWARNINGS": "error"}
+    return {"PYTHONPATH": path, "PYTHONWARNINGS": WARNINGS}
 
 
 class _Notes:

@@ -61,6 +61,16 @@ class Quota:
     reset_after: float
 
 
+def refuse(times: int, path: str = "") -> Callable[[str, int], Answer | None]:
+    """Refuse the first requests for every path, or for those that begin so."""
+
+    def judge(asked: str, nth: int) -> Answer | None:
+        refused = nth <= times and asked.startswith(path)
+        return Answer(429, {"Retry-After": "0"}) if refused else None
+
+    return judge
+
+
 class Limit:
     """A limiter of the package ``limits``, as a site's owner would install it."""
 
@@ -147,7 +157,7 @@ class Site:
         with self._changed:
             return sorted(self._arrivals, key=lambda arrival: arrival.at)
 
-    def wait_for_arrivals(self, count: int, timeout: float = 10.0) -> None:
+    def wait_for_arrivals(self, count: int, timeout: float = 30.0) -> None:
         with self._changed:
             if not self._changed.wait_for(
                 lambda: len(self._arrivals) >= count, timeout

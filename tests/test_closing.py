@@ -27,6 +27,7 @@ def refuse_for_an_hour(path: str, nth: int) -> Answer | None:
     return None
 
 
+@pytest.mark.everywhere
 @pytest.mark.parametrize("reactor", REACTORS)
 @pytest.mark.parametrize("robots", [True, False])
 def test_sigint_during_a_pause_of_an_hour_closes_within_seconds(
@@ -60,6 +61,7 @@ def test_sigint_while_robots_txt_itself_is_paused(
     assert [arrival.path for arrival in server.arrivals] == ["/robots.txt"]
 
 
+@pytest.mark.everywhere
 def test_a_later_run_fetches_what_was_left_and_keeps_the_pause(
     site: Callable[..., Site], tmp_path: Path
 ) -> None:
@@ -96,6 +98,7 @@ def test_the_spider_stays_open_while_anything_is_held(
     assert result.stats["finish_reason"] == "finished"
 
 
+@pytest.mark.everywhere
 def test_what_the_gate_hands_back_is_found_by_a_later_run(
     site: Callable[..., Site], tmp_path: Path
 ) -> None:
@@ -130,6 +133,7 @@ def close_with_files(server: Site, folder: Path) -> Crawl:
     return crawl(WithFiles, urls=server.page_urls(), settings=settings)
 
 
+@pytest.mark.everywhere
 def test_files_are_still_fetched_while_the_spider_closes(
     site: Callable[..., Site], tmp_path: Path
 ) -> None:

@@ -27,6 +27,7 @@ from scrapy_politeness.observe.report import (
 )
 from scrapy_politeness.observe.reporter import write_report
 from scrapy_politeness.stores.state import Entry, State
+from tests.crawl import DEFAULT_REACTOR, REACTOR_SETTINGS, WARNINGS
 from tests.hostile import HOSTILE_NAMES, is_harmless
 from tests.site import Answer
 
@@ -37,6 +38,12 @@ if TYPE_CHECKING:
     from tests.site import Site
 
 DAY = 86400.0
+
+REACTOR_OPTIONS = [
+    option
+    for name, value in REACTOR_SETTINGS[DEFAULT_REACTOR].items()
+    for option in ("-s", f"{name}={value}")
+]
 
 # What `scrapy startproject` makes, more or less.
 PROJECT = {
@@ -99,9 +106,9 @@ def here(capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
 def apart(*arguments: str, cwd: Path, **env: str) -> Done:
     """Runs the command in a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-m", "scrapy", "politeness", *arguments],
+        [sys.executable, "-m", "scrapy", "politeness", *arguments, *REACTOR_OPTIONS],
         cwd=cwd,
-        env=os.environ | {"PYTHONWARNINGS": "error"} | env,
+        env=os.environ | {"PYTHONWARNINGS": WARNINGS} | env,
         capture_output=True,
         encoding="utf-8",
         timeout=60,
@@ -162,6 +169,7 @@ def test_check_asks_for_robots_txt_once_and_tells_what_it_wants(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.everywhere
 def test_check_in_a_project_goes_by_its_settings_and_leaves_its_crawl_alone(
     site: Callable[..., Site], project: Path
 ) -> None:
@@ -269,6 +277,7 @@ def test_check_prints_nothing_that_commands_a_terminal(
     assert "forbids this page" in done.out
 
 
+@pytest.mark.everywhere
 def test_state_shows_what_is_known(here: Callable[..., Done], state: Path) -> None:
     done = here("state", "--file", str(state))
     rows = [line.split() for line in done.out.splitlines()]
@@ -400,6 +409,7 @@ def report_of(name: str) -> Report:
     )
 
 
+@pytest.mark.everywhere
 def test_report_prints_what_the_page_has(
     here: Callable[..., Done], tmp_path: Path
 ) -> None:

@@ -119,6 +119,7 @@ class Invent:
         return Response(request.url)
 
 
+@pytest.mark.everywhere
 @pytest.mark.parametrize("reactor", REACTORS)
 @pytest.mark.parametrize(
     ("middleware", "order"),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.crawl import RunningCrawl
+from tests.crawl import WARNINGS, RunningCrawl
 from tests.wiki_archive import Archive, archive_of, read_archive, read_records
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Project:
             process = subprocess.Popen(
                 [sys.executable, "-m", "scrapy", "crawl", "irowiki", *options],
                 cwd=self.folder,
-                env={**os.environ, "PYTHONWARNINGS": "error", **env},
+                env={**os.environ, "PYTHONWARNINGS": WARNINGS, **env},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

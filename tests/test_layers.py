@@ -125,6 +125,7 @@ def urls_of(server: Site, hosts: list[str]) -> list[str]:
     ]
 
 
+@pytest.mark.everywhere
 @pytest.mark.parametrize("reactor", REACTORS)
 def test_hosts_at_one_address_share_its_budget(
     site: Callable[..., Site], reactor: Reactor
@@ -327,6 +328,7 @@ class Conductor(Listener):
             politeness.hold("localhost", 1)
 
 
+@pytest.mark.everywhere
 def test_a_spider_may_change_limits_while_it_crawls(site: Callable[..., Site]) -> None:
     hosts = [f"127.0.0.{number}" for number in (1, 2, 3, 4)]
     server = site(5, hosts=hosts)

@@ -29,6 +29,7 @@ def fixed_rates(rates: dict[str, float]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.everywhere
 @pytest.mark.parametrize("reactor", REACTORS)
 def test_slow_hosts_do_not_fill_the_downloader(
     site: Callable[..., Site], reactor: Reactor
@@ -48,6 +49,7 @@ def test_slow_hosts_do_not_fill_the_downloader(
     assert result.seconds < 5.5
 
 
+@pytest.mark.everywhere
 def test_held_requests_wait_in_the_scheduler_and_on_disk(
     site: Callable[..., Site], tmp_path: Path
 ) -> None:

@@ -69,6 +69,7 @@ def fetch_until(address: str, seen: Callable[[Samples], bool]) -> Samples:
     return samples
 
 
+@pytest.mark.everywhere
 @pytest.mark.parametrize("reactor", REACTORS)
 def test_metrics_of_a_crawl_can_be_fetched_while_it_runs(
     site: Callable[..., Site], reactor: Reactor

@@ -5,11 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from scrapy import Request
 
 from tests.crawl import crawl
 from tests.settings import JITTER
-from tests.site import Answer
+from tests.site import Answer, refuse
 from tests.spiders import MetaCopier, Pages
 
 if TYPE_CHECKING:
@@ -27,16 +28,6 @@ BRISK = {
     "POLITENESS_BACKOFF_MAX": 0.3,
     "POLITENESS_ROBOTS": False,
 }
-
-
-def refuse(times: int, path: str = "") -> Callable[[str, int], Answer | None]:
-    """Refuse the first requests for every path, or for just one."""
-
-    def judge(asked: str, nth: int) -> Answer | None:
-        refused = nth <= times and asked.startswith(path)
-        return Answer(429, {"Retry-After": "0"}) if refused else None
-
-    return judge
 
 
 class Whole(Pages):
@@ -71,6 +62,7 @@ class Whole(Pages):
         }
 
 
+@pytest.mark.everywhere
 def test_a_rescheduled_request_keeps_all_that_it_had(site: Callable[..., Site]) -> None:
     def judge(path: str, nth: int) -> Answer | None:
         if nth <= 2:
@@ -95,6 +87,7 @@ def test_a_rescheduled_request_keeps_all_that_it_had(site: Callable[..., Site]) 
     assert cookies == {"choice=tea", "seen1=yes", "seen2=yes"}
 
 
+@pytest.mark.everywhere
 def test_scrapys_stats_count_the_refused_response(site: Callable[..., Site]) -> None:
     server = site(3, answer=refuse(1))
     result = crawl(urls=server.page_urls(), settings=BRISK)
@@ -105,6 +98,7 @@ def test_scrapys_stats_count_the_refused_response(site: Callable[..., Site]) -> 
     assert "retry/count" not in result.stats
 
 
+@pytest.mark.everywhere
 def test_http_cache_never_stores_a_refusal_and_costs_no_waiting(
     site: Callable[..., Site], tmp_path: Path
 ) -> None:

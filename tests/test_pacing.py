@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from statistics import quantiles
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 
 FAST = fixed(1e6)
 
+WAIT = re.compile(r" waits \d+\.\d+ s")
 
+
+@pytest.mark.everywhere
 @pytest.mark.parametrize("reactor", REACTORS)
 def test_requests_to_a_slot_are_spaced_by_its_rate(
     site: Callable[..., Site], reactor: Reactor
@@ -30,6 +34,7 @@ def test_requests_to_a_slot_are_spaced_by_its_rate(
     assert sum(gaps) / len(gaps) == pytest.approx(0.1, abs=0.01)
 
 
+@pytest.mark.everywhere
 def test_the_first_request_goes_at_once_and_slots_run_in_parallel(
     site: Callable[..., Site],
 ) -> None:
@@ -57,6 +62,7 @@ def test_a_high_rate_is_reached_in_spite_of_timers_that_fire_late(
     assert quarter == pytest.approx(0.01, abs=0.002)
 
 
+@pytest.mark.everywhere
 @pytest.mark.parametrize("concurrency", [1, 3])
 def test_concurrency_per_domain_is_kept_for_real(
     site: Callable[..., Site], concurrency: int
@@ -68,6 +74,7 @@ def test_concurrency_per_domain_is_kept_for_real(
     assert server.max_in_flight == concurrency
 
 
+@pytest.mark.everywhere
 def test_download_delay_is_a_minimum_spacing_and_is_not_applied_twice(
     site: Callable[..., Site],
 ) -> None:
@@ -141,13 +148,13 @@ def test_what_waits_at_the_gate_goes_by_priority(site: Callable[..., Site]) -> N
 def test_only_real_waits_are_logged_and_counted(site: Callable[..., Site]) -> None:
     server = site(10)
     result = crawl(urls=server.page_urls(), settings=fixed(10))
-    assert " waits 0." not in result.log
+    assert not WAIT.search(result.log)
     assert "politeness/waits" not in result.stats
     own = "scrapy.pqueues.ScrapyPriorityQueue"
     settings = fixed(10, SCHEDULER_PRIORITY_QUEUE=own)
     result = crawl(urls=server.page_urls(), settings=settings)
     waits = result.stats["politeness/waits"]
-    assert result.log.count(" waits 0.") == waits
+    assert len(WAIT.findall(result.log)) == waits
     # A busy machine may bring some to the gate just in time.
     assert 5 <= waits <= 9
     assert 0.1 * waits < result.stats["politeness/wait_seconds"] < 5

@@ -76,6 +76,7 @@ class Talkative(Pages):
         yield from super().parse(response)
 
 
+@pytest.mark.everywhere
 @pytest.mark.parametrize("reactor", REACTORS)
 def test_in_a_terminal_counts_are_right_and_nothing_else_is_disturbed(
     site: Callable[..., Site], reactor: Reactor

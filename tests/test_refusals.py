@@ -57,6 +57,7 @@ def test_all_pages_behind_a_rate_limit_are_fetched_once(
     assert result.stats["politeness/rescheduled"] == server.refusals()
 
 
+@pytest.mark.everywhere
 @pytest.mark.parametrize("reactor", REACTORS)
 @pytest.mark.parametrize(
     ("answer", "reason"),
@@ -137,6 +138,7 @@ def test_retry_after_is_waited_for_and_nothing_crashes(
     assert capped == (at_least in (1.9, 2.2))
 
 
+@pytest.mark.everywhere
 def test_a_paused_slot_does_not_hold_up_the_others(site: Callable[..., Site]) -> None:
     headers = {"Retry-After": "3"}
     limited = site(2, answer=refuse_first("/page/0", status=429, headers=headers))
@@ -192,6 +194,7 @@ def test_other_mediawiki_errors_go_to_the_spider(site: Callable[..., Site]) -> N
     assert len(server.arrivals) == len(result.items) == 1
 
 
+@pytest.mark.everywhere
 def test_after_the_last_reschedule_the_refusal_goes_on_to_the_errback(
     site: Callable[..., Site],
 ) -> None:
@@ -208,6 +211,7 @@ def test_after_the_last_reschedule_the_refusal_goes_on_to_the_errback(
     assert result.stats["politeness/given_up"] == 1
 
 
+@pytest.mark.everywhere
 def test_rescheduling_does_not_use_up_the_retries(site: Callable[..., Site]) -> None:
     def judge(path: str, nth: int) -> Answer | None:
         statuses = {1: 429, 2: 500, 3: 429, 4: 500, 5: 429}

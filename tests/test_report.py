@@ -203,6 +203,7 @@ def test_it_can_be_read_on_a_phone_and_in_the_dark(
     look_at(three_hosts.file, look, viewport=viewport, color_scheme=scheme)
 
 
+@pytest.mark.everywhere
 @pytest.mark.parametrize("reactor", REACTORS)
 def test_it_is_written_under_any_reactor(
     site: Callable[..., Site], tmp_path: Path, reactor: Reactor

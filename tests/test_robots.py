@@ -34,6 +34,7 @@ def robots_requests(server: Site) -> int:
     return [arrival.path for arrival in server.arrivals].count("/robots.txt")
 
 
+@pytest.mark.everywhere
 @pytest.mark.parametrize("reactor", REACTORS)
 @pytest.mark.parametrize("obey", [True, False])
 def test_crawl_delay_is_never_undercut(
@@ -104,7 +105,11 @@ def test_nonsense_is_ignored_with_a_warning(
     assert result.seconds < 3
 
 
-@pytest.mark.parametrize("filling", ["\n" * 400_000, "Crawl-delay: 0.1\n" * 20_000])
+@pytest.mark.parametrize(
+    "filling",
+    ["\n" * 400_000, "Crawl-delay: 0.1\n" * 20_000],
+    ids=["empty lines", "delays"],  # pytest hands them to the crawl's environment
+)
 def test_a_long_robots_txt_does_not_stop_the_crawl(
     site: Callable[..., Site], filling: str
 ) -> None:

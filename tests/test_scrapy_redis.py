@@ -13,7 +13,7 @@ from redis.exceptions import ResponseError
 from redis.retry import Retry
 
 from scrapy_politeness.scrapy_redis import PoliteQueue
-from tests.crawl import start_crawl
+from tests.crawl import WARNINGS, start_crawl
 from tests.ready import conduct_of, page, urls
 from tests.settings import JITTER, NO_ROBOTS
 from tests.site import Answer
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 AT_ONCE = 4
 
 # scrapy-redis counts its stats in a way that Scrapy deprecates.
-ENV = {"PYTHONWARNINGS": "error,ignore:::scrapy_redis.scheduler"}
+ENV = {"PYTHONWARNINGS": f"{WARNINGS},ignore:::scrapy_redis.scheduler"}
 
 HELD = "127.0.0.2"
 FREE = [f"127.0.0.{n}" for n in range(3, 7)]
@@ -105,6 +105,7 @@ def test_a_held_host_does_not_hold_up_the_others(
         assert "Traceback" not in result.log
 
 
+@pytest.mark.everywhere
 def test_processes_wait_for_what_the_others_find(
     site: Callable[..., Site], redis_server: RedisServer
 ) -> None:

@@ -309,6 +309,7 @@ def test_a_run_starts_near_the_limit_that_one_before_had_found_when_it_was_kille
     assert sum(arrival.status == 429 for arrival in after) <= 2
 
 
+@pytest.mark.everywhere
 @pytest.mark.parametrize("reactor", REACTORS)
 def test_all_is_saved_when_the_crawl_ends(
     site: Callable[..., Site], path: Path, reactor: Reactor
