@@ -9,6 +9,7 @@ from scrapy.exceptions import NotConfigured
 from scrapy_politeness.extension import PolitenessExtension
 from scrapy_politeness.middleware import PolitenessMiddleware, RescheduleMiddleware
 from scrapy_politeness.pqueue import PolitePriorityQueue
+from scrapy_politeness.robots_size import RobotsSizeMiddleware
 from scrapy_politeness.settings import is_enabled, told
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 _GATE_ORDER = 950
 # Between CookiesMiddleware (700) and RedirectMiddleware (600).
 _RESCHEDULE_ORDER = 690
+# After HttpCompression (590).
+_ROBOTS_SIZE_ORDER = 580
 
 
 class Addon:
@@ -29,6 +32,7 @@ class Addon:
         for name, component, order in (
             ("DOWNLOADER_MIDDLEWARES", PolitenessMiddleware, _GATE_ORDER),
             ("DOWNLOADER_MIDDLEWARES", RescheduleMiddleware, _RESCHEDULE_ORDER),
+            ("DOWNLOADER_MIDDLEWARES", RobotsSizeMiddleware, _ROBOTS_SIZE_ORDER),
             ("EXTENSIONS", PolitenessExtension, 0),
         ):
             settings.setdefault_in_component_priority_dict(name, component, order)

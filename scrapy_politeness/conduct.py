@@ -13,6 +13,7 @@ from scrapy_politeness.alarm import Alarm, Pulse, Watch
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.engine import Engine
 from scrapy_politeness.gate import Gate
+from scrapy_politeness.giving_up import GivingUp
 from scrapy_politeness.journeys import Journeys
 from scrapy_politeness.layers import Layers
 from scrapy_politeness.observe.census import Stock
@@ -70,6 +71,9 @@ class Conduct:
         self.stock = Stock(self.layers, self.gate, self.queues, self.engine, self.stats)
         self.sampler = Sampler(time.monotonic()) if policy.report_path else None
         self.news = News(crawler, self.stock.tallies, self.sampler)
+        self.giving_up = GivingUp(
+            policy, self.stats, self.stock.tallies, self.layers.seen, spider
+        )
         self.robots = Robots(
             policy,
             self.engine,
@@ -120,12 +124,18 @@ class Conduct:
 
     def claimable_at(self, queue_key: str) -> float:
         """Return from when on its slot lets the queue hand out a request."""
+        if self.is_beyond_hope(queue_key):
+            return -math.inf
         slot = self.layers.seen(queue_key)
         if slot is not None and self.robots.holds(slot):
             return math.inf
         if self.layers.is_free(queue_key):
             return -math.inf
         return self.permits.claimable_at(slot)
+
+    def is_beyond_hope(self, queue_key: str) -> bool:
+        slot = self.layers.seen(queue_key)
+        return slot is not None and self.giving_up.is_beyond_hope(slot)
 
     def handed_out(self, request: Request, queue_key: str, now: float) -> None:
         """The queue has given a request to the engine."""
@@ -148,6 +158,7 @@ class Conduct:
         if change.pause:
             self.save_pause(slot)
         self.news.settled(slot, outcome, change, time.monotonic())
+        self.giving_up.learned(slot, outcome, change)
 
     def save_pause(self, slot: Scope) -> None:
         if self.records is not None:
@@ -158,6 +169,7 @@ class Conduct:
         """Return to the settings; return whether that has ended a silence."""
         self.layers.reset(slot.key)
         slot.forget()
+        self.giving_up.forget(slot)
         was_silent = slot.reset()
         self.save_pause(slot)
         if self.records is not None:

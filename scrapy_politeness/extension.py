@@ -15,6 +15,7 @@ from scrapy_politeness.observe.observers import Observers
 from scrapy_politeness.observe.reporter import publish, report_of
 from scrapy_politeness.observe.terms import tell_terms
 from scrapy_politeness.policy import Policy
+from scrapy_politeness.robots_size import RobotsDownload
 from scrapy_politeness.settings import is_enabled, told
 
 if TYPE_CHECKING:
@@ -47,6 +48,10 @@ class PolitenessExtension:
         crawler.signals.connect(self._spider_opened, signals.spider_opened)
         crawler.signals.connect(self._spider_closed, signals.spider_closed)
         crawler.signals.connect(self._response_received, signals.response_received)
+        if self.policy.robots:
+            self._download = RobotsDownload(crawler.spider)
+            received = self._download.bytes_received
+            crawler.signals.connect(received, signals.bytes_received)
         crawler.signals.connect(self._telnet_opened, update_telnet_vars)
 
     @classmethod

@@ -41,8 +41,8 @@ logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-# A file that is larger than this is not a robots.txt.
-_MAX_DOWNLOAD = 20 * MAX_SIZE
+# What is compressed and gets larger than this is not a robots.txt.
+MAX_UNPACKED = 20 * MAX_SIZE
 # Scrapy's robots middleware asks for robots.txt with this priority.
 _PRIORITY = 1000
 
@@ -85,12 +85,11 @@ def robots_site(request: Request) -> str | None:
 
 def robots_request(site: str, *marks: str) -> Request:
     """``marks`` are set to True in its meta."""
-    meta = {"dont_obey_robotstxt": True, "download_maxsize": _MAX_DOWNLOAD}
     return Request(
         f"{site}/robots.txt",
         callback=NO_CALLBACK,
         priority=_PRIORITY,
-        meta={**meta, **dict.fromkeys(marks, True)},
+        meta=dict.fromkeys(("dont_obey_robotstxt", *marks), True),
     )
 
 

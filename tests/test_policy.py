@@ -41,6 +41,7 @@ WRONG = [
     ("POLITENESS_RAISE_AFTER", 0, "a whole number, 1 or greater"),
     ("POLITENESS_RAISE_AFTER", 1.5, "a whole number, 1 or greater"),
     ("POLITENESS_MAX_RESCHEDULES", -1, "a whole number, 0 or greater"),
+    ("POLITENESS_GIVE_UP_AFTER", "a day", "a number, 0 or greater"),
     ("POLITENESS_RETRY_AFTER_MAX", "1h", "a number greater than 0"),
     ("POLITENESS_HTTP_CODES", ["too many"], "HTTP status codes"),
     ("POLITENESS_HTTP_CODES", [200], "HTTP status codes"),

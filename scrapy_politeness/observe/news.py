@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from scrapy_politeness import signals
 from scrapy_politeness.core.cause import Cause
+from scrapy_politeness.observe.closing import tell_troubles
 from scrapy_politeness.observe.names import printable
 from scrapy_politeness.observe.rates import RateNews, reason_of
 from scrapy_politeness.observe.tally import NO_WAIT
@@ -144,7 +145,9 @@ class News:
         )
 
     def closed(self, census: Census) -> None:
-        """Leave in the stats what is known of the most interesting slots."""
+        """Leave in the stats what is known of the most interesting slots, and tell
+        of trouble."""
+        tell_troubles(census, self._crawler.spider)
         self._stats.set_value("politeness/slots", len(census.slots) + census.others)
         self._stats.set_value("politeness/held_seconds", census.total.waited)
         for view in census.top(MOST_IN_STATS):
@@ -155,6 +158,7 @@ class News:
                 "refused": tally.refused,
                 "timed_out": tally.timed_out,
                 "rescheduled": tally.rescheduled,
+                "given_up": tally.given_up,
                 "held_seconds": tally.waited,
                 "average_interval": tally.average_interval,
                 "rate": None if status is None else status.rate,
