@@ -24,7 +24,6 @@ SETTINGS = {
     "POLITENESS_RETRY_AFTER_MAX": 0.5,
     "POLITENESS_GIVE_UP_AFTER": 3,
     "ROBOTSTXT_OBEY": True,
-    "DOWNLOAD_TIMEOUT": 1.5,
     "REDIRECT_MAX_TIMES": 4,
     "CONCURRENT_REQUESTS": 100,
 }
@@ -49,7 +48,7 @@ def test_a_crawl_under_attack_ends_is_polite_and_explains_itself() -> None:
         expect_rules(siege, found)
         # Whoever does no harm is crawled as ever.
         assert good.pages_served().total() == 40
-        assert sum(good.gaps()) < 3 * 41 / RATE
+        assert "In all, 127.0.5.1" not in found.log
 
 
 def ends(attack: Attack, found: Crawl) -> Counter[str | int]:
