@@ -214,7 +214,7 @@ ATTACKS = (
     Attack(
         "closed at once",
         _always(Answer(drop=True)),
-        ("Gave up retrying <GET http://{}", "times DownloadFailedError"),
+        ("Gave up retrying <GET http://{}",),
         frozenset({"DownloadFailedError"}),
     ),
     Attack(
@@ -238,7 +238,7 @@ ATTACKS = (
     Attack(
         "a robots.txt that unpacks to that size",
         _robots(_bomb),
-        ("robots.txt> because its body", "during decompression"),
+        ("No robots.txt from http://{}",),
         frozenset({200}),
     ),
     Attack(
