@@ -72,6 +72,9 @@ _PROXY_CREDENTIALS = "Proxy-Authorization"
 # Requests to no host at all, such as a malformed URL, are limited together.
 NO_HOST = ""
 
+# "example.org." is "example.org": with a dot, no link gets round its limits.
+_ROOT = "."
+
 # Schemes that bother nobody.
 _LOCAL_SCHEMES = frozenset({"data", "file"})
 
@@ -99,9 +102,10 @@ class Engine:
     def slot_key(self, request: Request) -> str:
         _drop_stale_slot(request)
         try:
-            return self._crawler.engine.downloader.get_slot_key(request)  # type: ignore[union-attr,unused-ignore]
+            key = self._crawler.engine.downloader.get_slot_key(request)  # type: ignore[union-attr,unused-ignore]
         except ValueError:
             return NO_HOST
+        return key.removesuffix(_ROOT) if self.names_by_host(request) else key
 
     def names_by_host(self, request: Request) -> bool:
         """Tell whether the slot of a request is its host, and not a name that the
@@ -170,7 +174,7 @@ def is_timeout(exception: Exception) -> bool:
 
 def host_of(request: Request) -> str:
     try:
-        return urlparse_cached(request).hostname or NO_HOST
+        return (urlparse_cached(request).hostname or NO_HOST).removesuffix(_ROOT)
     except ValueError:
         return NO_HOST
 

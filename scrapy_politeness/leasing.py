@@ -198,11 +198,13 @@ class Leasing:
             # Before the leases, which begin when it ends.
             self._be_silent(ask.slot, local(silence), received_at)
         lates = [late / 1e6] + [0.0] * len(waits)
+        terms = ask.sources[0].terms
         granted = [
-            Lease(local(wait), late) for wait, late in zip(waits, lates, strict=False)
+            Lease(leases.not_too_early(local(wait), terms), late)
+            for wait, late in zip(waits, lates, strict=False)
         ]
         next_at = max(local(max(nexts)), received_at + _SHORTEST_WAIT)
-        leases.grant(granted, next_at, ask.sources[0].terms.slowest)
+        leases.grant(granted, next_at, terms.slowest)
         for budget, wait, number in zip(
             ask.budgets,
             nexts[-len(ask.budgets) :],

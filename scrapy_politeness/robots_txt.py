@@ -35,7 +35,8 @@ def shortened(body: bytes) -> bytes:
 
 
 def readable(body: bytes) -> str:
-    return shortened(body).decode("utf-8", errors="replace")
+    # Some editors begin a file with a mark, which is no part of its first line.
+    return shortened(body).decode("utf-8-sig", errors="replace")
 
 
 class Wishes(NamedTuple):

@@ -36,13 +36,16 @@ _NEW_AT_REST = 1000
 # Where others were faster with one slot, they may have been with so many.
 _DOUBTFUL = 100
 
-# Full, about to be replaced, or with something else in the queue's place, is as good as
-# gone.
+# Full, or about to be replaced, is as good as gone.
 _AWAY = (
     exceptions.ConnectionError,
-    exceptions.ResponseError,
+    exceptions.OutOfMemoryError,
+    exceptions.ReadOnlyError,
     exceptions.TimeoutError,
 )
+# So is, for whoever asks, a server where somebody has put something else in the
+# queue's place.
+_NO_ANSWER = (*_AWAY, exceptions.ResponseError)
 
 
 class Serializer(Protocol):
@@ -164,16 +167,17 @@ class SharedBacklog:
 
     def _ask(self, slot: str | None, most_new: int) -> Tidings | None:
         doubtful = self._next_doubtful() if self._was_late else []
+        at_work = bool(self._in_progress())
         try:
             self._send_kept()
-            told = self._queue.pop(
-                slot,
-                self._known,
-                most_new,
-                doubtful,
-                at_work=bool(self._in_progress()),
-            )
         except _AWAY as error:
+            self._part(error)
+            return None
+        try:
+            told = self._queue.pop(
+                slot, self._known, most_new, doubtful, at_work=at_work
+            )
+        except _NO_ANSWER as error:
             self._part(error)
             return None
         self._answered()

@@ -54,7 +54,7 @@ def pytest_terminal_summary(
     wrong = stats.get("failed", []) + stats.get("error", [])
     Cell(
         reactor=os.environ.get("CRAWL_REACTOR", "asyncio"),
-        whole_suite=not config.getoption("-m"),
+        whole_suite=config.getoption("-m") != "everywhere",
         passed=len(stats.get("passed", [])),
         failed=[report.nodeid for report in wrong],
         skipped=len(stats.get("skipped", [])),

@@ -105,12 +105,11 @@ def test_a_crawl_that_is_paused_for_an_hour_is_closed_in_time(
 def test_no_limit_of_all_requests_is_no_lack_of_limits(
     site: Callable[..., Site],
 ) -> None:
-    server = site(4, latency=0.5)
-    settings = fixed(10, CONCURRENT_REQUESTS=0, CONCURRENT_REQUESTS_PER_DOMAIN=2)
+    server = site(4)
+    settings = fixed(4, CONCURRENT_REQUESTS=0)
     result = crawl(urls=server.page_urls(), settings=settings, timeout=30)
     if scrapy.version_info < (2, 18):
         assert "CONCURRENT_REQUESTS=0: must be a whole number, 1" in result.log
         return
     assert len(result.items) == 4
-    assert server.max_in_flight == 2
-    assert min(server.gaps()) > 0.1 - JITTER
+    assert sum(server.gaps()) > 3 * 0.25 - JITTER

@@ -138,7 +138,7 @@ def test_two_keys_on_one_host_have_a_budget_each(site: Callable[..., Site]) -> N
         for key in "ab"
     }
     # While one key waits, the other goes on at its own rate.
-    assert times["a"][1] - times["a"][0] > 1.9
+    assert max(later - at for at, later in pairwise(times["a"])) > 1.9
     assert times["b"][-1] - times["b"][0] < 1.5
     assert min(later - at for at, later in pairwise(times["b"])) > 0.07
 

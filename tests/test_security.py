@@ -5,20 +5,29 @@ from __future__ import annotations
 import ast
 import os
 import socket
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from scrapy import Request
 
 import scrapy_politeness
 from scrapy_politeness.observe.reporter import write_report
 from scrapy_politeness.observe.sampler import Sampler
+from scrapy_politeness.stores.state import State
+from tests.crawl import start_crawl
 from tests.observed import Newsroom
+from tests.ready import conduct_of
+from tests.settings import NO_ROBOTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scrapy.crawler import Crawler
+
+    from tests.redis_server import RedisServer
+    from tests.site import Site
 
 PACKAGE = Path(scrapy_politeness.__file__).parent
 
@@ -89,3 +98,56 @@ def test_a_report_replaces_a_link_and_leaves_what_it_leads_to(tmp_path: Path) ->
     assert not page.is_symlink()
     assert page.stat().st_mode & 0o777 == 0o644
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "report.html"]
+
+
+def directory(path: Path) -> None:
+    path.mkdir()
+
+
+def link_to_itself(path: Path) -> None:
+    path.symlink_to(path)
+
+
+def link_to_nowhere(path: Path) -> None:
+    path.symlink_to(path.parent / "nowhere" / "file")
+
+
+@pytest.mark.parametrize("put", [directory, os.mkfifo, link_to_itself, link_to_nowhere])
+def test_a_state_file_that_is_none_is_an_error(
+    tmp_path: Path, put: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "state"
+    put(path)
+    with pytest.raises(ValueError, match="cannot be opened"):
+        State(path)
+    assert path.is_symlink() or path.exists()
+
+
+def test_a_dot_behind_its_name_gives_a_host_no_other_limits(
+    crawler: Callable[..., Crawler],
+) -> None:
+    limits = {"a.example": {"limit": "1/5s"}}
+    layers = conduct_of(
+        crawler(POLITENESS_LIMITS=limits, POLITENESS_EXEMPT=["b.example"])
+    ).layers
+    slot = layers.slot_for(Request("http://A.example./page"))
+    assert slot is layers.slot_for(Request("http://a.example/"))
+    assert slot is not None
+    assert slot.rate <= 0.2
+    assert layers.slot_for(Request("http://b.example./")) is None
+
+
+def test_whoever_deletes_all_keys_in_redis_makes_nobody_faster(
+    site: Callable[..., Site], redis_server: RedisServer
+) -> None:
+    server = site(50)
+    settings = {**NO_ROBOTS, "POLITENESS_REDIS_URL": redis_server.url}
+    settings["POLITENESS_LIMITS"] = {"127.0.0.1": {"limit": "10/s", "adaptive": False}}
+    client = redis_server.client()
+    with start_crawl(urls=server.page_urls(), settings=settings) as running:
+        while running.process.poll() is None:
+            client.flushall()
+            time.sleep(0.002)
+        assert len(running.wait().items) == 50
+    times = [arrival.at for arrival in server.arrivals]
+    assert times[-1] - times[0] > 49 / 10 - 1

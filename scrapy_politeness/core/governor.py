@@ -373,8 +373,11 @@ class Governor:
             ceiling.guess(refused, self._goodput, at, most=most, least=lower / 2)
             self._patience.climbing = True
         elif verdict is Verdict.TIMED_OUT:
-            ceiling.set(lower, refused)
-            self._patience.timed_out()
+            # A host that does not even answer the first request after a silence is
+            # away: that says nothing about its limit.
+            if self._goodput is not None:
+                ceiling.set(lower, refused)
+                self._patience.timed_out()
         elif self.phase is Phase.TOLD:
             self._told.doubt()
         elif self.phase is Phase.PROBE:

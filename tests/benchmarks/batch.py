@@ -45,7 +45,8 @@ def main() -> None:
                     jobdir = {"JOBDIR": folder} if where == "with JOBDIR" else {}
                     seconds, memory, total = measure(batch, {**own, **jobdir})
                 label = f"{where}, {name}"
-                print(f"{label:28}{seconds:15.1f}{memory:8.0f}{total:10.1f}")
+                row = f"{label:28}{seconds:15.1f}{memory:8.0f}{total:10.1f}"
+                print(row, flush=True)
 
 
 if __name__ == "__main__":

@@ -84,7 +84,10 @@ def settings(plan: Plan, options: argparse.Namespace, folder: Path) -> dict[str,
         "POLITENESS_RAISE_AFTER": 5,
         "POLITENESS_BACKOFF_BASE": 1,
         "POLITENESS_BACKOFF_MAX": 10,
+        "POLITENESS_MAX_RESCHEDULES": 10,
         "POLITENESS_LIMITS": plan.limits(),
+        # Fewer than there are: what is kept of hosts comes to an end, too.
+        "POLITENESS_MAX_SLOTS": plan.hosts // 4,
     }
     if options.jobdir:
         own["JOBDIR"] = str(folder / "job")

@@ -146,8 +146,8 @@ class Gauge:
             "late": late[-1] if late else 0.0,
             "late_median": late[len(late) // 2] if late else 0.0,
             "tasks": len(asyncio.all_tasks()),
-            "timers": len(_timers()),
-            "delayed": len(_delayed_calls()),
+            "timers": len(timers()),
+            "delayed": len(delayed_calls()),
             "files": len(os.listdir("/proc/self/fd")),
             **self._ours(),
         }
@@ -194,8 +194,8 @@ class Gauge:
         self._watch.cancel()
         gc.collect()
         left = {
-            "tasks": _our_names(asyncio.all_tasks()),
-            "timers": _our_names([*_timers(), *_delayed_calls()]),
+            "tasks": our_names(asyncio.all_tasks()),
+            "timers": our_names([*timers(), *delayed_calls()]),
             "objects": our_objects(),
             **self._ours(),
         }
@@ -206,17 +206,17 @@ class Gauge:
         self._file.write(json.dumps(reading) + "\n")
 
 
-def _our_names(things: Iterable[object]) -> list[str]:
+def our_names(things: Iterable[object]) -> list[str]:
     return [name for name in map(repr, things) if PACKAGE in name]
 
 
-def _delayed_calls() -> list[object]:
+def delayed_calls() -> list[object]:
     from twisted.internet import reactor
 
     return list(cast("ReactorBase", reactor).getDelayedCalls())
 
 
-def _timers() -> list[asyncio.TimerHandle]:
+def timers() -> list[asyncio.TimerHandle]:
     loop: Any = asyncio.get_running_loop()
     return [timer for timer in loop._scheduled if not timer.cancelled()]
 

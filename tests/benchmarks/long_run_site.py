@@ -54,7 +54,7 @@ class Hosts:
         self.plan = plan
         self._log = log
         self._numbers = {address(host): host for host in range(plan.hosts)}
-        # What fails, fails the first time only, with few exceptions.
+        # What fails, fails every second time, with few exceptions.
         self._failed: set[tuple[int, int]] = set()
         kinds = {limit for host in range(plan.hosts) if (limit := plan.limit(host))}
         self._limits = {limit: Limit(f"{limit}/second", "moving") for limit in kinds}
@@ -74,10 +74,11 @@ class Hosts:
             return "429 for 1 s" if told else "429"
         else:
             fault = self.plan.page_fault(host, page) if host == owner else None
-        if fault is None or not first:
+        if fault is None:
             return None
-        self._failed.add((owner, page))
-        return fault
+        # So that the next crawl of the same hosts sees the same.
+        self._failed ^= {(owner, page)}
+        return fault if first else None
 
     def _accepts(self, host: int) -> bool:
         limit = self.plan.limit(host)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from scrapy_politeness.core.hints import retry_after
@@ -57,6 +57,7 @@ _now = st.floats(0, 4e9)
 
 
 @given(_waits, st.none() | any_text(_dates), _now)
+@example(["9" * 400], None, 0.0)
 def retry_after_is_a_time(waits: list[str], date: str | None, now: float) -> None:
     with watched():
         wait = retry_after(waits, date=date, wall_now=now)

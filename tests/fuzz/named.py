@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from types import SimpleNamespace
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -113,6 +113,7 @@ _urls = st.one_of(
 
 
 @given(_urls, _slots, _slots, _slots)
+@example("http://line\0break/", None, 1, None)
 def requests_have_a_slot(url: str, own: Any, download_slot: Any, proxy: Any) -> None:
     try:
         request = Request(url)
@@ -145,6 +146,7 @@ _proxies = st.tuples(
 
 
 @given(_proxies)
+@example(("http://", "", "@10.0.0.1", "/path?key=hush"))
 def proxies_keep_their_secrets(parts: tuple[str, str, str, str]) -> None:
     scheme, text, host, tail = parts
     request = SimpleNamespace(meta={"proxy": f"{scheme}user:hush{text}{host}{tail}"})

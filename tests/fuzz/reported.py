@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 
 from scrapy_politeness.commands.report import lines
 from scrapy_politeness.core.governor import Bounds
@@ -34,6 +34,7 @@ def _sound() -> Any:
 
 
 @given(documents.like(_sound))
+@example(json.dumps({**_sound(), "seconds": 2**53}).encode())
 def reports_may_be_anything(data: bytes) -> None:
     with folder_in_memory() as folder:
         path = Path(folder, "report.html")

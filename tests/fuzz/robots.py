@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from itertools import count
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scrapy.http import Response
 
 from scrapy_politeness.robots import robots_request
+from scrapy_politeness.robots_txt import Wishes, readable
 from tests.fuzz import crawls
 from tests.fuzz.texts import any_text, names, numbers
 from tests.fuzz.watch import watched
@@ -71,3 +72,19 @@ def robots_txt_is_understood_or_not(body: bytes, status: int) -> None:
     assert scope is not None
     scope.obey_robots(terms.delay, terms.since)
     assert not terms.delay or scope.rate <= 1 / terms.delay
+
+
+_ASKS = b"User-agent: *\nCrawl-delay: 7\n"
+_garbage = st.tuples(
+    st.sampled_from([b"", b"\xef\xbb\xbf", b"\n", b"\r\n", b"\0\n", b"<html>\n"]),
+    st.sampled_from(
+        [b"", b"\xff\xfe\n", b"# \xe9\n", b"Disallow\n", b"Sitemap: x\n\n"]
+    ),
+)
+
+
+@given(_garbage, st.binary(max_size=200))
+@example((b"\xef\xbb\xbf", b""), b"")
+def delays_are_found_among_garbage(before: tuple[bytes, bytes], after: bytes) -> None:
+    body = b"".join((*before, _ASKS, b"\nUser-agent: another\n", after))
+    assert Wishes.read(readable(body), "fuzzer").crawl_delay == 7

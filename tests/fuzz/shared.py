@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import cache
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scrapy.settings import Settings
 
@@ -96,6 +96,7 @@ def check(slot: Scope) -> None:
     st.lists(_outcomes, min_size=1, max_size=12),
     st.integers(0, 3),
 )
+@example("line\nbreak", b"[" * 60_000, b"[" * 60_000, [Outcome(Verdict.SERVED)], 1)
 def lore_may_be_anything(
     name: str, gist: bytes, text: bytes, outcomes: list[Outcome], revision: int
 ) -> None:

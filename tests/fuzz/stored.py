@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scrapy import Request
 from scrapy.squeues import PickleLifoDiskQueue
@@ -84,6 +84,7 @@ def _use_state(path: Path) -> None:
 
 
 @given(edits, _cuts)
+@example([(0.5, b"\0")], None)  # SQLite says what is wrong in several lines
 def state_files_may_be_damaged(
     changes: list[tuple[float, bytes]], cut: float | None
 ) -> None:
@@ -95,13 +96,16 @@ def state_files_may_be_damaged(
 
 
 _ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)"
+_ENDLESS_VIEW = (
+    f"DROP TABLE pauses; CREATE VIEW pauses AS {_ENDLESS} "
+    "SELECT 'host' || x AS slot, 1e10 + x AS until FROM n"
+)
 _SCHEMAS = (
+    _ENDLESS_VIEW,
     "",
     "DROP TABLE pauses",
     "ALTER TABLE learned ADD COLUMN more",
     "CREATE TABLE other (x)",
-    f"DROP TABLE pauses; CREATE VIEW pauses AS {_ENDLESS} "
-    "SELECT 'host' || x AS slot, 1e10 + x AS until FROM n",
     "CREATE TRIGGER t BEFORE INSERT ON pauses BEGIN SELECT RAISE(FAIL, 'no'); END",
     f"CREATE TRIGGER t AFTER DELETE ON pauses BEGIN INSERT INTO learned {_ENDLESS} "
     "SELECT x, 1, 1, 1, 1 FROM n; END",
@@ -117,6 +121,8 @@ _SCHEMAS = (
     st.lists(st.tuples(_cells, _cells), max_size=4),
     st.lists(st.tuples(*[_cells] * 5), max_size=4),
 )
+@example(_ENDLESS_VIEW, [], [])
+@example("", [("a.example", "x" * 100_000)], [("a.example", "x" * 100_000, 1, 1, 1)])
 def state_rows_may_be_anything(
     schema: str, pauses: list[tuple[Any, ...]], learned: list[tuple[Any, ...]]
 ) -> None:
@@ -166,6 +172,7 @@ def _pop_all(folder: str) -> int:
 
 
 @given(edits, _cuts)
+@example([], 0.875)  # fewer requests than the index counts
 def request_files_may_be_damaged(
     changes: list[tuple[float, bytes]], cut: float | None
 ) -> None:
@@ -183,6 +190,7 @@ _bodies = st.one_of(
 
 
 @given(st.lists(st.tuples(_cells, _cells, _cells, _bodies), max_size=5))
+@example([(b"", 0, 0, ([], None)), ("a", 0, 2**63 - 1, ([], None))])
 def request_rows_may_be_anything(rows: list[tuple[Any, ...]]) -> None:
     with folder_in_memory() as folder:
         path = Path(folder, "requests.sqlite")

@@ -23,6 +23,7 @@ TARGETS: dict[str, Callable[[], Any]] = {
     "quota": headers.quota_is_one,
     "answers": headers.answers_keep_the_crawl_polite,
     "robots": robots.robots_txt_is_understood_or_not,
+    "robots-delay": robots.delays_are_found_among_garbage,
     "notation": configured.notation_is_a_limit_or_an_error,
     "settings": configured.settings_hold_or_stop_the_crawl,
     "names": named.names_are_only_names,
