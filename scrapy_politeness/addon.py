@@ -9,7 +9,8 @@ from scrapy.exceptions import NotConfigured
 from scrapy_politeness.extension import PolitenessExtension
 from scrapy_politeness.middleware import PolitenessMiddleware, RescheduleMiddleware
 from scrapy_politeness.pqueue import PolitePriorityQueue
-from scrapy_politeness.settings import is_enabled
+from scrapy_politeness.robots_size import RobotsSizeMiddleware
+from scrapy_politeness.settings import is_enabled, told
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
@@ -18,15 +19,20 @@ if TYPE_CHECKING:
 _GATE_ORDER = 950
 # Between CookiesMiddleware (700) and RedirectMiddleware (600).
 _RESCHEDULE_ORDER = 690
+# After HttpCompression (590).
+_ROBOTS_SIZE_ORDER = 580
 
 
 class Addon:
     def update_settings(self, settings: BaseSettings) -> None:
-        if not is_enabled(settings):
+        with told():
+            enabled = is_enabled(settings)
+        if not enabled:
             raise NotConfigured
         for name, component, order in (
             ("DOWNLOADER_MIDDLEWARES", PolitenessMiddleware, _GATE_ORDER),
             ("DOWNLOADER_MIDDLEWARES", RescheduleMiddleware, _RESCHEDULE_ORDER),
+            ("DOWNLOADER_MIDDLEWARES", RobotsSizeMiddleware, _ROBOTS_SIZE_ORDER),
             ("EXTENSIONS", PolitenessExtension, 0),
         ):
             settings.setdefault_in_component_priority_dict(name, component, order)

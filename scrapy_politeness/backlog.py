@@ -136,6 +136,13 @@ SELECT id, body FROM requests WHERE slot = ? AND NOT taken
 ORDER BY rank, place LIMIT 1
 """
 
+# What nobody can have stored here.
+_DELETE_DAMAGED = """
+DELETE FROM requests WHERE typeof(slot) != 'text' OR typeof(rank) != 'integer'
+OR typeof(place) != 'integer' OR place NOT BETWEEN -1e15 AND 1e15
+OR typeof(body) != 'blob'
+"""
+
 # The write-ahead log is copied into the database, and synced to disk, when it has
 # this many pages of 4 KiB; SQLite's own 1,000 would mean every few hundred requests.
 _CHECKPOINT_PAGES = 10_000
@@ -192,14 +199,17 @@ class DiskBacklog:
             self._direction_of(start_queue_cls) if start_queue_cls else None
         )
         self._taken: dict[Request, int] = {}
-        self._db = _open(Path(folder, "requests.sqlite"))
-        self._db.execute("UPDATE requests SET taken = 0 WHERE taken")
-        [(self._place,)] = self._db.execute(
+        self._db = _open(Path(folder, "requests.sqlite"), self._load)
+        self._size = self._counts.total()
+
+    def _load(self, db: sqlite3.Connection) -> None:
+        self._warn_dropped(db.execute(_DELETE_DAMAGED).rowcount)
+        db.execute("UPDATE requests SET taken = 0 WHERE taken")
+        [(self._place,)] = db.execute(
             "SELECT COALESCE(MAX(ABS(place)), 0) FROM requests"
         )
-        counts = self._db.execute("SELECT slot, COUNT(*) FROM requests GROUP BY slot")
+        counts = db.execute("SELECT slot, COUNT(*) FROM requests GROUP BY slot")
         self._counts = Counter(dict(counts.fetchall()))
-        self._size = self._counts.total()
 
     def push(self, slot: str, request: Request) -> None:
         body = _serialize(request.to_dict(spider=self._spider))
@@ -219,7 +229,11 @@ class DiskBacklog:
     def pop(self, slot: str) -> Request | None:
         with self._transaction():
             self._strike_off_done()
-            key, body = self._db.execute(_NEXT, (slot,)).fetchone()
+            found = self._db.execute(_NEXT, (slot,)).fetchone()
+            if found is None:
+                self._lost(slot)
+                return None
+            key, body = found
             self._db.execute("UPDATE requests SET taken = 1 WHERE id = ?", (key,))
         self._size -= 1
         self._counts[slot] -= 1
@@ -239,11 +253,29 @@ class DiskBacklog:
         return request
 
     def peek(self, slot: str) -> Request | None:
-        _, body = self._db.execute(_NEXT, (slot,)).fetchone()
+        found = self._db.execute(_NEXT, (slot,)).fetchone()
+        if found is None:
+            self._lost(slot)
+            return None
+        _, body = found
         try:
             return self._request(body)
         except DAMAGE:
             return self.pop(slot)  # which drops it, and says so
+
+    def _lost(self, slot: str) -> None:
+        """The file is damaged: what was counted is not there."""
+        number = self._counts.pop(slot)
+        self._size -= number
+        self._warn_dropped(number)
+
+    def _warn_dropped(self, number: int) -> None:
+        if number:
+            self._log.warning(
+                "Requests left by an earlier run are damaged, and are dropped: "
+                "%(number)d",
+                {"number": number},
+            )
 
     def rest(self) -> None:
         with self._transaction():
@@ -299,9 +331,9 @@ class DiskBacklog:
         return _LIFO
 
 
-def _open(path: Path) -> sqlite3.Connection:
+def _open(path: Path, load: Callable[[sqlite3.Connection], None]) -> sqlite3.Connection:
     try:
-        return open_database(path, write_ahead, _prepare)
+        return open_database(path, write_ahead, _prepare, load)
     except sqlite3.DatabaseError as error:
         raise ValueError(f"{path} is not a queue of requests: {error}") from error
 

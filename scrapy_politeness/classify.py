@@ -9,11 +9,18 @@ from typing import TYPE_CHECKING
 from scrapy_politeness.core.hints import retry_after
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.quota import read_quota
-from scrapy_politeness.engine import NEVER_SENT, TIMEOUTS
+from scrapy_politeness.engine import (
+    NEVER_SENT,
+    OUR_OWN_DOING,
+    is_proxy_failure,
+    is_timeout,
+    proxy_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
+    from scrapy import Request
     from scrapy.http import Response
 
     from scrapy_politeness.core.quota import Quota
@@ -22,6 +29,17 @@ if TYPE_CHECKING:
 # read-only for a while is to be waited for, too.
 _MEDIAWIKI_ERROR = "MediaWiki-API-Error"
 _MEDIAWIKI_REFUSALS = frozenset({"maxlag", "ratelimited", "readonly"})
+
+# What stands before the host has waited for it in vain: Gateway Timeout, and the two
+# that Cloudflare has for the same. To us it would have been a timeout, too.
+_TIMEOUTS_BEHIND = frozenset({504, 522, 524})
+
+# Firewalls forbid what they find too fast (403), clients that are slow to ask are often
+# those of a busy server (408), and 420 says "calm down". None of that is certain, but
+# none is a reason to go faster.
+_DOUBTFUL = frozenset({403, 408, 420})
+
+_PROXY_AUTHENTICATION = 407
 
 
 def classify_response(
@@ -32,20 +50,27 @@ def classify_response(
     if reason is not None:
         wait = _retry_after(response, wall_now)
         return Outcome(Verdict.REFUSED, reason, wait, quota)
-    if 300 <= response.status < 400:
+    status = response.status
+    if 300 <= status < 400:
         return Outcome(Verdict.SERVED, "redirect", _retry_after(response, wall_now))
-    if response.status >= 500:
-        return Outcome(Verdict.FAILED, _status(response.status))
+    if status == _PROXY_AUTHENTICATION:
+        return Outcome(Verdict.IGNORED, _status(status))
+    if status >= 500 or status in _DOUBTFUL:
+        timed_out = status in _TIMEOUTS_BEHIND
+        verdict = Verdict.TIMED_OUT if timed_out else Verdict.FAILED
+        return Outcome(verdict, _status(status), _retry_after(response, wall_now))
     # Some limiters send Retry-After with every answer: here it means nothing.
     return Outcome(Verdict.SERVED, quota=quota)
 
 
-def classify_exception(exception: Exception) -> Outcome:
+def classify_exception(exception: Exception, request: Request) -> Outcome:
     reason = type(exception).__name__
-    if isinstance(exception, TIMEOUTS):
+    if is_timeout(exception):
         return Outcome(Verdict.TIMED_OUT, "timeout")
-    if isinstance(exception, NEVER_SENT):
+    if isinstance(exception, (*NEVER_SENT, *OUR_OWN_DOING)):
         return Outcome(Verdict.IGNORED, reason)
+    if proxy_of(request) and is_proxy_failure(exception):
+        return Outcome(Verdict.IGNORED, f"{reason} of the proxy")
     return Outcome(Verdict.FAILED, reason)
 
 

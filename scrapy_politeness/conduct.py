@@ -9,10 +9,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from scrapy_politeness.alarm import Alarm, Watch
+from scrapy_politeness.alarm import Alarm, Pulse, Watch
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.engine import Engine
 from scrapy_politeness.gate import Gate
+from scrapy_politeness.giving_up import GivingUp
 from scrapy_politeness.journeys import Journeys
 from scrapy_politeness.layers import Layers
 from scrapy_politeness.observe.census import Stock
@@ -39,6 +40,12 @@ if TYPE_CHECKING:
 # little may be missing when a silence of hours ends, which is no news.
 _SAME_SILENCE = 60.0
 
+# A request takes five turns of the event loop or more. Where one turn takes more than
+# this share of the time until the answer, and more than a few milliseconds, that time
+# says nothing of the host.
+_OWN_SHARE = 0.1
+_OWN_LEAST = 0.01
+
 
 class Conduct:
     """The middlewares and the scheduler's queues find it in the extension."""
@@ -59,10 +66,14 @@ class Conduct:
         self.permits = Permits(self.fleet, self.layers, self.waiting)
         self.journeys = Journeys(self.engine.is_under_way, self._tell_queues)
         self._watch = Watch(self._look)
+        self._pulse = Pulse(lambda: self.journeys.any_sent)
         self.gate = Gate(self.journeys, self._watch.start, self.permits.want, spider)
         self.stock = Stock(self.layers, self.gate, self.queues, self.engine, self.stats)
         self.sampler = Sampler(time.monotonic()) if policy.report_path else None
         self.news = News(crawler, self.stock.tallies, self.sampler)
+        self.giving_up = GivingUp(
+            policy, self.news, self.stock.pending, self.layers.seen, spider
+        )
         self.robots = Robots(
             policy,
             self.engine,
@@ -83,6 +94,10 @@ class Conduct:
             return None
         self._settle(flight, outcome)
         return flight.route
+
+    def departed(self) -> None:
+        """A request was sent."""
+        self._pulse.start()
 
     def sweep(self) -> bool:
         """End what the downloader has lost; return whether there was any."""
@@ -109,12 +124,18 @@ class Conduct:
 
     def claimable_at(self, queue_key: str) -> float:
         """Return from when on its slot lets the queue hand out a request."""
+        if self.is_beyond_hope(queue_key):
+            return -math.inf
         slot = self.layers.seen(queue_key)
         if slot is not None and self.robots.holds(slot):
             return math.inf
         if self.layers.is_free(queue_key):
             return -math.inf
         return self.permits.claimable_at(slot)
+
+    def is_beyond_hope(self, queue_key: str) -> bool:
+        slot = self.layers.seen(queue_key)
+        return slot is not None and self.giving_up.is_beyond_hope(slot)
 
     def handed_out(self, request: Request, queue_key: str, now: float) -> None:
         """The queue has given a request to the engine."""
@@ -137,6 +158,7 @@ class Conduct:
         if change.pause:
             self.save_pause(slot)
         self.news.settled(slot, outcome, change, time.monotonic())
+        self.giving_up.learned(slot, outcome, change)
 
     def save_pause(self, slot: Scope) -> None:
         if self.records is not None:
@@ -147,6 +169,7 @@ class Conduct:
         """Return to the settings; return whether that has ended a silence."""
         self.layers.reset(slot.key)
         slot.forget()
+        self.giving_up.forget(slot)
         was_silent = slot.reset()
         self.save_pause(slot)
         if self.records is not None:
@@ -158,6 +181,7 @@ class Conduct:
     def stop(self) -> None:
         self.alarm.stop()
         self._watch.stop()
+        self._pulse.stop()
         self.robots.wake()
 
     async def wait_stopped(self) -> None:
@@ -172,6 +196,9 @@ class Conduct:
         slot = flight.route.slot
         outcome = self._cap_wait(slot, outcome)
         now = time.monotonic()
+        own = max(_OWN_LEAST, _OWN_SHARE * (now - flight.permit.sent_at))
+        if self._pulse.slowest_turn > own:
+            outcome = replace(outcome, is_timely=False)
         chance = random.random()
         for budget, permit in zip(flight.route.budgets, flight.shared, strict=True):
             if budget.settle(permit, outcome, now, chance):

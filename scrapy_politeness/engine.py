@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
+from errno import ETIMEDOUT
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from scrapy import exceptions
+from scrapy.core.downloader.handlers.http11 import TunnelError
 from scrapy.utils.asyncio import is_asyncio_available
 from scrapy.utils.httpobj import urlparse_cached
 from twisted.internet import defer, error
 from twisted.internet.threads import deferToThread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterator
 
     from scrapy import Request
     from scrapy.crawler import Crawler
@@ -28,30 +31,49 @@ _SLOT = "download_slot"
 # user chose has no such mark, and stays.
 _STAMP = "_politeness_stamp"
 
-# Scrapy wraps the errors of its download handlers from 2.15 on.
-_WRAPPED_TIMEOUT = getattr(exceptions, "DownloadTimeoutError", error.TimeoutError)
-_WRAPPED_DNS = getattr(exceptions, "CannotResolveHostError", error.DNSLookupError)
 
-TIMEOUTS: tuple[type[Exception], ...] = (
+def _added_in_2_15(name: str, before: type[Exception]) -> type[Exception]:
+    """Scrapy wraps the errors of its download handlers from 2.15 on."""
+    found: type[Exception] = getattr(exceptions, name, before)
+    return found
+
+
+_REFUSED = _added_in_2_15("DownloadConnectionRefusedError", error.ConnectError)
+
+_TIMEOUTS: tuple[type[Exception], ...] = (
     TimeoutError,
     defer.TimeoutError,
     error.TimeoutError,
     error.TCPTimedOutError,
-    _WRAPPED_TIMEOUT,
+    _added_in_2_15("DownloadTimeoutError", error.TimeoutError),
 )
 # Nothing was asked of the host.
 NEVER_SENT: tuple[type[Exception], ...] = (
     exceptions.IgnoreRequest,
     exceptions.NotSupported,
+    _added_in_2_15("UnsupportedURLSchemeError", exceptions.NotSupported),
     error.DNSLookupError,
-    _WRAPPED_DNS,
+    _added_in_2_15("CannotResolveHostError", error.DNSLookupError),
 )
+# The host would have gone on: the answer was too large, or not wanted any more.
+OUR_OWN_DOING: tuple[type[Exception], ...] = (
+    defer.CancelledError,
+    _added_in_2_15("DownloadCancelledError", defer.CancelledError),
+    exceptions.StopDownload,
+)
+
+# What Scrapy's handler for aiohttp wraps when the proxy opens no tunnel. Only there
+# aiohttp is sure to be installed.
+_TUNNEL_REFUSED = "ClientHttpProxyError"
 
 # Where HttpProxyMiddleware puts what it takes out of the proxy's URL.
 _PROXY_CREDENTIALS = "Proxy-Authorization"
 
 # Requests to no host at all, such as a malformed URL, are limited together.
 NO_HOST = ""
+
+# "example.org." is "example.org": with a dot, no link gets round its limits.
+_ROOT = "."
 
 # Schemes that bother nobody.
 _LOCAL_SCHEMES = frozenset({"data", "file"})
@@ -80,9 +102,10 @@ class Engine:
     def slot_key(self, request: Request) -> str:
         _drop_stale_slot(request)
         try:
-            return self._crawler.engine.downloader.get_slot_key(request)  # type: ignore[union-attr,unused-ignore]
+            key = self._crawler.engine.downloader.get_slot_key(request)  # type: ignore[union-attr,unused-ignore]
         except ValueError:
             return NO_HOST
+        return key.removesuffix(_ROOT) if self.names_by_host(request) else key
 
     def names_by_host(self, request: Request) -> bool:
         """Tell whether the slot of a request is its host, and not a name that the
@@ -134,9 +157,24 @@ async def in_thread(work: Callable[[], _T]) -> _T:
     return await deferToThread(work)
 
 
+def is_timeout(exception: Exception) -> bool:
+    """A download handler of others may have its own error for it: Playwright's is no
+    TimeoutError but in name. Without a reactor, a connection that the system gave up on
+    is reported as one that was refused."""
+    return (
+        isinstance(exception, _TIMEOUTS)
+        or any(
+            kind.__name__ == TimeoutError.__name__ for kind in type(exception).__mro__
+        )
+        or any(
+            getattr(cause, "errno", None) == ETIMEDOUT for cause in _causes(exception)
+        )
+    )
+
+
 def host_of(request: Request) -> str:
     try:
-        return urlparse_cached(request).hostname or NO_HOST
+        return (urlparse_cached(request).hostname or NO_HOST).removesuffix(_ROOT)
     except ValueError:
         return NO_HOST
 
@@ -144,8 +182,24 @@ def host_of(request: Request) -> str:
 def proxy_of(request: Request) -> str:
     """Return host and port of the request's proxy; "" for none."""
     proxy = request.meta.get("proxy")
-    address = str(proxy or "").rpartition("://")[2].rpartition("@")[2]
-    return address.rstrip("/").lower()
+    # Whatever stands around them may be secret.
+    address = str(proxy or "").rpartition("@")[2].rpartition("//")[2]
+    return re.split("[/?#]", address, maxsplit=1)[0].lower()
+
+
+def is_proxy_failure(exception: Exception) -> bool:
+    """Tell whether a request that goes through a proxy has come no further."""
+    # Who goes through a proxy connects to that alone.
+    return isinstance(exception, (_REFUSED, error.ConnectError, TunnelError)) or any(
+        type(cause).__name__ == _TUNNEL_REFUSED for cause in _causes(exception)
+    )
+
+
+def _causes(exception: BaseException) -> Iterator[BaseException]:
+    cause: BaseException | None = exception
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__
 
 
 def go_the_same_way(request: Request, other: Request) -> None:

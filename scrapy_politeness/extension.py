@@ -15,7 +15,8 @@ from scrapy_politeness.observe.observers import Observers
 from scrapy_politeness.observe.reporter import publish, report_of
 from scrapy_politeness.observe.terms import tell_terms
 from scrapy_politeness.policy import Policy
-from scrapy_politeness.settings import is_enabled
+from scrapy_politeness.robots_size import RobotsDownload
+from scrapy_politeness.settings import is_enabled, told
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -47,11 +48,16 @@ class PolitenessExtension:
         crawler.signals.connect(self._spider_opened, signals.spider_opened)
         crawler.signals.connect(self._spider_closed, signals.spider_closed)
         crawler.signals.connect(self._response_received, signals.response_received)
+        if self.policy.robots:
+            self._download = RobotsDownload(crawler.spider)
+            received = self._download.bytes_received
+            crawler.signals.connect(received, signals.bytes_received)
         crawler.signals.connect(self._telnet_opened, update_telnet_vars)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        return cls(crawler)
+        with told(crawler.spider):
+            return cls(crawler)
 
     def set_rate(self, slot: str, rate: float) -> None:
         """Replace the slot's own limits: from now on so many requests per second, or

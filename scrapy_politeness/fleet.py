@@ -14,7 +14,9 @@ from weakref import WeakKeyDictionary
 from scrapy_politeness.core.leases import Leases
 from scrapy_politeness.leasing import Leasing
 from scrapy_politeness.lore import Lore, Report
+from scrapy_politeness.observe.names import printable
 from scrapy_politeness.stores.redis import Away, Keys, Link
+from scrapy_politeness.stores.replies import Saved
 from scrapy_politeness.stores.server_clock import ServerClock
 
 if TYPE_CHECKING:
@@ -196,19 +198,21 @@ class Fleet:
         self._joined()
         self._count("politeness/redis/round_trips", 1)
         for (slot, _), answer in zip(reports, answers, strict=False):
-            self._clock.learn(sent_at, received_at, answer[0])
-            for report, change in self._lore.answered(slot, answer):
+            saved = Saved.read(answer)
+            self._clock.learn(sent_at, received_at, saved.there)
+            for report, change in self._lore.answered(slot, saved):
                 if change.pause:
                     slot.pause(report.at + change.pause)
                 self._learned(slot, report.outcome, change)
             self._changed(slot)
-        for (ask, _), answer in zip(asks, answers[len(reports) :], strict=True):
-            self._clock.learn(sent_at, received_at, answer[0])
+        for (ask, call), answer in zip(asks, answers[len(reports) :], strict=True):
+            granted = self._leasing.read(ask, call, answer)
+            self._clock.learn(sent_at, received_at, granted.there)
             if ask.slot is not None:
-                self._lore.heard(ask.slot, answer[1], answer[3])
-            granted = self._leasing.answered(ask, answer, sent_at, received_at)
-            self._count("politeness/redis/permits", granted)
-            self._members = max(self._members, *answer[8])
+                self._lore.heard(ask.slot, granted.revision, granted.lessons)
+            number = self._leasing.answered(ask, granted, sent_at, received_at)
+            self._count("politeness/redis/permits", number)
+            self._members = max(self._members, *granted.members)
             for slot in ask.waiting:
                 self._changed(slot)
 
@@ -235,7 +239,7 @@ class Fleet:
         self._log.warning(
             "Redis at %(where)s cannot be used now (%(error)s): the crawl goes on with "
             "an equal share of each budget, and looks for Redis again and again",
-            {"where": self._where, "error": error},
+            {"where": self._where, "error": printable(str(error))},
         )
         self._count("politeness/redis/outages", 1)
         self._is_away = True

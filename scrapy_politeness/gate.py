@@ -13,7 +13,7 @@ from scrapy.utils.asyncio import call_later
 from scrapy.utils.defer import maybe_deferred_to_future
 from twisted.internet.defer import CancelledError, Deferred
 
-from scrapy_politeness.observe.names import printable
+from scrapy_politeness.observe.names import printable, public_request
 from scrapy_politeness.observe.tally import NO_WAIT
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ class Gate:
                 "%(slot)s: %(request)s waits %(delay).2f s, %(depth)d in line",
                 {
                     "slot": printable(route.slot.key),
-                    "request": request,
+                    "request": public_request(request),
                     "delay": delay,
                     "depth": depth,
                 },

@@ -77,6 +77,10 @@ class Journeys:
         self.unclaim(request)
         return flight
 
+    @property
+    def any_sent(self) -> bool:
+        return bool(self._flights)
+
     def arrive(self, request: Request) -> Flight | None:
         """Return None for what was never sent."""
         self.unclaim(request)

@@ -11,6 +11,7 @@ from scrapy_politeness.core.memory import Memory
 from scrapy_politeness.core.route import Route
 from scrapy_politeness.core.scope import Scope
 from scrapy_politeness.engine import host_of, is_local, proxy_of
+from scrapy_politeness.observe.names import public_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,7 +74,8 @@ class Layers:
         key = request.meta.get(SLOT) or own
         if not isinstance(key, str):
             # No ValueError: the scheduler would try the memory queue next.
-            raise TypeError(f"The slot {key!r} of {request} must be a string")
+            where = public_request(request)
+            raise TypeError(f"The slot {key!r:.80} of {where} must be a string")
         return key.lower()
 
     def slot_for(self, request: Request) -> Scope | None:

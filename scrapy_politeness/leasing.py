@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 from scrapy_politeness.core.leases import HORIZON, Lease, worth_asking
 from scrapy_politeness.core.scope import Scope
 from scrapy_politeness.stores.redis import Call, micros, slot_name
+from scrapy_politeness.stores.replies import Granted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -169,8 +170,17 @@ class Leasing:
         use = sum(self._pending(slot) + slot.claims for slot in ask.waiting)
         return max(1, min(fair, use) - len(ask.leases))
 
+    def read(self, ask: Ask, call: Call, answer: Any) -> Granted:
+        return Granted.read(
+            answer,
+            wanted=int(call.arguments[1]),
+            budgets=len(ask.sources),
+            horizon=micros(HORIZON),
+            longest=micros(self._longest),
+        )
+
     def answered(
-        self, ask: Ask, answer: list[Any], sent_at: float, received_at: float
+        self, ask: Ask, answer: Granted, sent_at: float, received_at: float
     ) -> int:
         """Return how many were granted."""
         there, _, cuts, _, silence, late, waits, nexts, members = answer
@@ -188,11 +198,13 @@ class Leasing:
             # Before the leases, which begin when it ends.
             self._be_silent(ask.slot, local(silence), received_at)
         lates = [late / 1e6] + [0.0] * len(waits)
+        terms = ask.sources[0].terms
         granted = [
-            Lease(local(wait), late) for wait, late in zip(waits, lates, strict=False)
+            Lease(leases.not_too_early(local(wait), terms), late)
+            for wait, late in zip(waits, lates, strict=False)
         ]
         next_at = max(local(max(nexts)), received_at + _SHORTEST_WAIT)
-        leases.grant(granted, next_at, ask.sources[0].terms.slowest)
+        leases.grant(granted, next_at, terms.slowest)
         for budget, wait, number in zip(
             ask.budgets,
             nexts[-len(ask.budgets) :],

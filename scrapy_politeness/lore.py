@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.core.snapshot import freeze, number, thaw
+from scrapy_politeness.observe.names import printable
 from scrapy_politeness.stores.redis import Call, micros, slot_name
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from scrapy_politeness.core.scope import Scope
     from scrapy_politeness.policy import Policy
     from scrapy_politeness.stores.redis import Keys
+    from scrapy_politeness.stores.replies import Saved
     from scrapy_politeness.stores.server_clock import ServerClock
 
 # Seconds. For so long every detail is worth something; after that, only the limit
@@ -131,7 +133,7 @@ class Lore:
         page = self._page(slot)
         return page.revision + bool(page.sent or page.is_new)
 
-    def answered(self, slot: Scope, answer: list[Any]) -> list[tuple[Report, Change]]:
+    def answered(self, slot: Scope, answer: Saved) -> list[tuple[Report, Change]]:
         """Return what has come of the reports that were saved."""
         _, revision, is_saved, text = answer
         page = self._page(slot)
@@ -231,7 +233,7 @@ class Lore:
 
     def _adopt(self, slot: Scope, page: _Page, text: bytes) -> None:
         try:
-            slot.adopt(thaw(slot.new_lessons(), json.loads(text)))
+            slot.adopt(thaw(slot.new_lessons(), _values(text)))
         except ValueError as error:  # not JSON, not UTF-8, not lessons
             self._warn_damaged(slot, error)
             slot.adopt(slot.new_lessons())
@@ -246,7 +248,7 @@ class Lore:
 
     def _recall(self, slot: Scope, text: bytes) -> None:
         try:
-            values = json.loads(text)
+            values = _values(text)
             if not isinstance(values, dict):
                 raise ValueError(f"not an entry: {values!r:.80}")
             age = self._clock.now - number(values.get("at"))
@@ -262,8 +264,15 @@ class Lore:
             self._log.warning(
                 "What Redis knows of %(slot)s cannot be read, and is dropped; of "
                 "others, too, without further notice: %(error)s",
-                {"slot": slot.key, "error": error},
+                {"slot": printable(slot.key), "error": printable(str(error))},
             )
+
+
+def _values(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def _text(values: object) -> str:

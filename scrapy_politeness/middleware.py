@@ -19,9 +19,11 @@ from scrapy_politeness.engine import host_of
 from scrapy_politeness.extension import PolitenessExtension
 from scrapy_politeness.gate import SHORT_WAIT
 from scrapy_politeness.layers import EXEMPT
+from scrapy_politeness.observe.names import public_request
 from scrapy_politeness.observe.tally import NO_WAIT
 from scrapy_politeness.robots import (
     MAX_RESCHEDULES,
+    MAX_UNPACKED,
     OWN_FETCH,
     SERVER_ERRORS,
     robots_site,
@@ -44,6 +46,8 @@ RESCHEDULES = "politeness_reschedules"
 # The request that the count belongs to: a spider that hands ``response.meta`` on to
 # another request must not hand on the used-up count with it.
 _COUNTED_FOR = "_politeness_counted_for"
+# The request that was given up already: Scrapy's own retries may follow.
+_GIVEN_UP = "_politeness_given_up"
 
 # HttpCache skips what bears this mark, and takes the mark off.
 _DONT_CACHE = "_dont_cache"
@@ -97,12 +101,14 @@ class PolitenessMiddleware:
         conduct.refused.discard(request)
         scope = conduct.layers.slot_for(request)
         if scope is not None and not request.meta.get(EXEMPT):
+            if conduct.giving_up.is_beyond_hope(scope):
+                return self._hand_back(request, scope)
             if not await self._know_robots(request, scope):
-                return self._hand_back(request)
+                return self._hand_back(request, scope)
             # CONCURRENT_REQUESTS_PER_IP: now that the address is known, it counts.
             scope = conduct.layers.slot_for(request)
             if scope is not None and not await self._pass(request, scope):
-                return self._hand_back(request)
+                return self._hand_back(request, scope)
         conduct.engine.stamp(request, conduct.layers.key_for(request))
         if scope is not None:
             conduct.engine.take_over(request, scope.concurrency)
@@ -113,10 +119,13 @@ class PolitenessMiddleware:
         self._conduct.end(request, Outcome(Verdict.IGNORED, "not downloaded"))
         if request in self._conduct.refused:
             request.meta[_DONT_CACHE] = True
+        if robots_site(request) is not None:
+            # Not before: a file of that size would not be downloaded at all.
+            request.meta.setdefault("download_maxsize", MAX_UNPACKED)
         return response
 
     def process_exception(self, request: Request, exception: Exception) -> None:
-        self._conduct.end(request, classify_exception(exception))
+        self._conduct.end(request, classify_exception(exception, request))
 
     def _downloaded(self, response: Response, request: Request) -> None:
         codes = self._conduct.policy.http_codes
@@ -154,6 +163,7 @@ class PolitenessMiddleware:
         flight = await conduct.gate.enter(route, request, patience)
         if flight is None:
             return False
+        conduct.departed()
         if flight.permit.resumed:
             conduct.news.resumed(scope)
         conduct.news.sent(flight, asked_at)
@@ -173,6 +183,8 @@ class PolitenessMiddleware:
 
     def _patience(self, request: Request, route: Route) -> float:
         conduct = self._conduct
+        if conduct.giving_up.is_beyond_hope(route.slot):
+            return -math.inf
         if conduct.engine.is_closing:
             unscheduled = self._is_unscheduled(request)
             return _PATIENCE_WHEN_CLOSING if unscheduled else -math.inf
@@ -192,10 +204,14 @@ class PolitenessMiddleware:
             and not self._conduct.journeys.came_by_queue(request)
         )
 
-    def _hand_back(self, request: Request) -> Request:
-        """Back to the scheduler, for later, or for a later run to find."""
+    def _hand_back(self, request: Request, scope: Scope) -> Request:
+        """Back to the scheduler, for later, or for a later run to find; unless there
+        is no hope for it."""
+        conduct = self._conduct
         unscheduled = self._is_unscheduled(request)
-        self._conduct.journeys.unclaim(request)
+        conduct.journeys.unclaim(request)
+        if conduct.giving_up.is_beyond_hope(scope) and not conduct.engine.is_closing:
+            raise conduct.giving_up.give_up(request, scope)
         if unscheduled:
             self._count_drop(request)
             raise IgnoreRequest("The spider closes while this request was held")
@@ -213,7 +229,10 @@ class PolitenessMiddleware:
                 "The spider closes: %(request)s, which the scheduler cannot keep, is "
                 "dropped, because its host is not ready within %(patience).3g s; "
                 "further ones are only counted",
-                {"request": request, "patience": _PATIENCE_WHEN_CLOSING},
+                {
+                    "request": public_request(request),
+                    "patience": _PATIENCE_WHEN_CLOSING,
+                },
             )
         stats.inc_value("politeness/dropped_on_closing")
 
@@ -251,6 +270,10 @@ class RescheduleMiddleware:
             request.meta["dont_retry"] = True  # Robots asks again itself
         if request.meta.get("dont_retry"):
             return response
+        scope = self._conduct.layers.slot_for(request)
+        giving_up = self._conduct.giving_up
+        if scope is not None and giving_up.is_beyond_hope(scope):
+            raise giving_up.give_up(request, scope)
         return self._copy(request, response) or response
 
     def _copy(self, request: Request, response: Response) -> Request | None:
@@ -260,7 +283,7 @@ class RescheduleMiddleware:
         counted = request.meta.get(_COUNTED_FOR) == identity
         done = request.meta.get(RESCHEDULES, 0) if counted else 0
         if done >= self._most(request):
-            self._give_up(request, response, done)
+            self._give_up(request, response, done, identity)
             return None
         copy = _for_the_scheduler(request)
         self._conduct.news.rescheduled(self._conduct.layers.key_for(copy))
@@ -272,12 +295,21 @@ class RescheduleMiddleware:
         most = self._conduct.policy.max_reschedules
         return most if robots_site(request) is None else min(most, MAX_RESCHEDULES)
 
-    def _give_up(self, request: Request, response: Response, done: int) -> None:
-        self._conduct.stats.inc_value("politeness/given_up")
+    def _give_up(
+        self, request: Request, response: Response, done: int, identity: str
+    ) -> None:
         if robots_site(request) is not None:
             request.meta["dont_retry"] = True  # RetryMiddleware would ask on
+        if request.meta.get(_GIVEN_UP) == identity:
+            return  # one of Scrapy's own retries
+        request.meta[_GIVEN_UP] = identity
+        self._conduct.news.given_up(self._conduct.layers.key_for(request))
         self._log.warning(
             "%(request)s was refused (%(status)d) after %(done)d reschedules, "
             "passing the refusal on",
-            {"request": request, "status": response.status, "done": done},
+            {
+                "request": public_request(request),
+                "status": response.status,
+                "done": done,
+            },
         )

@@ -43,6 +43,7 @@ class Policy:
     retry_after_max: float
     http_codes: frozenset[int]
     max_reschedules: int
+    give_up_after: float
     robots: bool
     robots_max_delay: float
     robots_user_agent: str | None
@@ -71,6 +72,7 @@ class Policy:
     def read(cls, settings: BaseSettings, spider: Spider | None = None) -> Policy:
         reader.reject_unknown_names(settings)
         reader.reject_autothrottle(settings)
+        reader.reject_no_requests(settings)
         policy = cls(
             bounds=reader.read_bounds(settings),
             retry_after_max=reader.read(
@@ -79,6 +81,9 @@ class Policy:
             http_codes=reader.read(settings, "POLITENESS_HTTP_CODES", rules.http_codes),
             max_reschedules=reader.read(
                 settings, "POLITENESS_MAX_RESCHEDULES", rules.count
+            ),
+            give_up_after=reader.read(
+                settings, "POLITENESS_GIVE_UP_AFTER", rules.not_negative
             ),
             robots=reader.read(settings, "POLITENESS_ROBOTS", rules.flag),
             robots_max_delay=reader.read(

@@ -43,6 +43,9 @@ _MOST_UNSAVED = 100_000
 
 _LOOK_EVERY = 0.01
 
+# SQLite quotes what it cannot read, and Python may fail to decode that.
+_UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
+
 
 class Records:
     """Reads at once, writes in a thread: pauses at once, the rest every few seconds.
@@ -76,7 +79,7 @@ class Records:
         wall_now = time.time()
         try:
             pauses = self._state.pauses(wall_now)
-        except sqlite3.Error as error:
+        except _UNREADABLE as error:
             self._warn_unreadable(error)
             return {}
         self._do(lambda: self._state.tidy(wall_now))
@@ -144,7 +147,7 @@ class Records:
             self._warn(
                 "What was learned of %(slot)s cannot be read, and is dropped; of "
                 "others, too, without further notice: %(error)s",
-                {"slot": printable(slot), "error": error},
+                {"slot": printable(slot), "error": printable(str(error))},
             )
             self.forget(slot)
         return None
@@ -190,7 +193,7 @@ class Records:
                 self._warn(
                     "The state file cannot be written now; the crawl goes on, and "
                     "tries again later: %(error)s",
-                    {"error": error},
+                    {"error": printable(str(error))},
                 )
 
         # What else is raised shall be seen.
@@ -205,11 +208,11 @@ class Records:
             _subtract(pauses, self._pauses)
             _subtract(learned, self._learned)
 
-    def _warn_unreadable(self, error: sqlite3.Error) -> None:
+    def _warn_unreadable(self, error: Exception) -> None:
         self._warn(
             "The state file cannot be read now; the crawl goes on without what it "
             "knows: %(error)s",
-            {"error": error},
+            {"error": printable(str(error))},
         )
 
     def _warn(self, message: str, details: dict[str, object]) -> None:

@@ -23,6 +23,7 @@ from twisted.internet.defer import Deferred
 from scrapy_politeness.core.memory import Memory
 from scrapy_politeness.engine import go_the_same_way
 from scrapy_politeness.gate import SHORT_WAIT
+from scrapy_politeness.observe.names import printable, public
 from scrapy_politeness.robots_txt import MAX_SIZE, Wishes, first_nonsense, readable
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-# A file that is larger than this is not a robots.txt.
-_MAX_DOWNLOAD = 20 * MAX_SIZE
+# What is compressed and gets larger than this is not a robots.txt.
+MAX_UNPACKED = 20 * MAX_SIZE
 # Scrapy's robots middleware asks for robots.txt with this priority.
 _PRIORITY = 1000
 
@@ -84,12 +85,11 @@ def robots_site(request: Request) -> str | None:
 
 def robots_request(site: str, *marks: str) -> Request:
     """``marks`` are set to True in its meta."""
-    meta = {"dont_obey_robotstxt": True, "download_maxsize": _MAX_DOWNLOAD}
     return Request(
         f"{site}/robots.txt",
         callback=NO_CALLBACK,
         priority=_PRIORITY,
-        meta={**meta, **dict.fromkeys(marks, True)},
+        meta=dict.fromkeys(("dont_obey_robotstxt", *marks), True),
     )
 
 
@@ -161,6 +161,10 @@ class Robots:
         """Nobody says so when a robots.txt that others asked for did not come."""
         for site, request in list(self._foreign.items()):
             if not self._engine.is_under_way(request):
+                self._log.info(
+                    "No robots.txt from %(site)s, crawling without its rules",
+                    {"site": public(site)},
+                )
                 self._over(site)
 
     async def ensure(self, request: Request, scope: Scope, *, scheduled: bool) -> bool:
@@ -243,12 +247,16 @@ class Robots:
             self._log.warning(
                 "robots.txt of %(site)s was refused (%(status)d) for the last time, "
                 "crawling without its rules",
-                {"site": site, "status": response.status},
+                {"site": public(site), "status": response.status},
             )
         except Exception as error:  # whatever a download may raise
             self._log.info(
                 "No robots.txt from %(site)s: %(error)s: %(text)s",
-                {"site": site, "error": type(error).__name__, "text": error},
+                {
+                    "site": public(site),
+                    "error": type(error).__name__,
+                    "text": printable(str(error)),
+                },
             )
         finally:
             self._over(site)
@@ -270,7 +278,8 @@ class Robots:
     def user_agent_for(self, request: Request) -> str:
         if self._policy.robots_user_agent:
             return self._policy.robots_user_agent
-        return to_unicode(request.headers.get("User-Agent") or self._policy.user_agent)
+        own = request.headers.get("User-Agent") or self._policy.user_agent
+        return to_unicode(own, errors="replace")
 
     def _read(self, text: str, agent: str, site: str) -> Terms | None:
         nonsense = first_nonsense(text)
@@ -278,7 +287,7 @@ class Robots:
             self._log.warning(
                 "robots.txt of %(site)s says %(line)r, which makes no sense and "
                 "is ignored",
-                {"site": site, "line": nonsense[:100]},
+                {"site": public(site), "line": nonsense[:100]},
             )
         wishes = Wishes.read(text, agent)
         if not wishes.delay and wishes.hours is None:
@@ -293,7 +302,7 @@ class Robots:
         self._log.warning(
             "robots.txt of %(site)s asks for %(asked).6g s between requests; "
             "POLITENESS_ROBOTS_MAX_DELAY makes it %(longest).6g s",
-            {"site": site, "asked": delay, "longest": longest},
+            {"site": public(site), "asked": delay, "longest": longest},
         )
         return longest
 

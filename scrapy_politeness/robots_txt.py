@@ -25,8 +25,18 @@ _MAX_LINES = 100
 MAX_SIZE = 500 * 1024
 
 
+def shortened(body: bytes) -> bytes:
+    """Return what is read of it: whole lines, since half of one may mean something
+    else."""
+    if len(body) <= MAX_SIZE:
+        return body
+    lines, end, _ = body[:MAX_SIZE].rpartition(b"\n")
+    return lines + end
+
+
 def readable(body: bytes) -> str:
-    return body[:MAX_SIZE].decode("utf-8", errors="replace")
+    # Some editors begin a file with a mark, which is no part of its first line.
+    return shortened(body).decode("utf-8-sig", errors="replace")
 
 
 class Wishes(NamedTuple):

@@ -7,21 +7,26 @@ start: a mistake in the settings must never mean a crawl without limits.
 
 from __future__ import annotations
 
+import logging
 import math
 import re
+from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import scrapy
 from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 
 from scrapy_politeness import rules
 from scrapy_politeness.core.governor import Bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from scrapy import Spider
+
+logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
@@ -37,6 +42,7 @@ DEFAULTS: dict[str, Any] = {
     "POLITENESS_RETRY_AFTER_MAX": 3600.0,
     "POLITENESS_HTTP_CODES": [429, 503],
     "POLITENESS_MAX_RESCHEDULES": 20,
+    "POLITENESS_GIVE_UP_AFTER": 86400.0,
     "POLITENESS_ROBOTS": True,
     "POLITENESS_ROBOTS_MAX_DELAY": 300.0,
     "POLITENESS_LIMITS": {},
@@ -69,18 +75,40 @@ _SLOT_RULES: dict[str, rules.Rule] = {
 }
 
 
+PREFIX = "POLITENESS_"
 REDIS_URL = "POLITENESS_REDIS_URL"
 # Whatever stands before the host, or in a password's place, is nobody's business.
-_CREDENTIALS = re.compile(r"(?<=//).*(?=@)|(?<=password=)[^&]*")
+_PASSWORD = re.compile(r"(?<=password=)[^&]*")
+_BEFORE_HOST = re.compile(r"^('[\w+]*:/*)?.*(?=@)", re.S)
 
 
 class PolicyError(ValueError):
     """A setting is wrong; the message names the setting, its value and the rule."""
 
     def __init__(self, name: str, value: object, rule: str) -> None:
-        if name == REDIS_URL and isinstance(value, str):
-            value = _CREDENTIALS.sub("***", value)
-        super().__init__(f"{name}={value!r}: {rule}")
+        super().__init__(f"{name}={_shown(name, value)}: {rule}")
+
+
+def _shown(name: str, value: object) -> str:
+    """A setting that nobody knows may be a misspelt one with a password."""
+    text = repr(value)
+    if name != REDIS_URL and (name in DEFAULTS or not name.startswith(PREFIX)):
+        return text
+    return _BEFORE_HOST.sub(r"\1***", _PASSWORD.sub("***", text))
+
+
+@contextmanager
+def told(spider: Spider | None = None) -> Iterator[None]:
+    """Say in one line what is wrong: Scrapy hides it below a long traceback."""
+    try:
+        yield
+    except PolicyError as error:
+        logger.critical(
+            "The crawl does not start: %(error)s",
+            {"error": error},
+            extra={"spider": spider},
+        )
+        raise
 
 
 def is_enabled(settings: BaseSettings) -> bool:
@@ -105,7 +133,7 @@ def check(name: str, value: Any, rule: Callable[[Any], _T]) -> _T:
 
 def reject_unknown_names(settings: BaseSettings) -> None:
     for name in settings:
-        if str(name).startswith("POLITENESS_") and name not in DEFAULTS:
+        if str(name).startswith(PREFIX) and name not in DEFAULTS:
             close = get_close_matches(str(name), DEFAULTS, n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
             raise PolicyError(
@@ -121,6 +149,13 @@ def reject_autothrottle(settings: BaseSettings) -> None:
             "must be off beside scrapy-politeness, which adapts the rate itself; "
             "remove this setting",
         )
+
+
+def reject_no_requests(settings: BaseSettings) -> None:
+    """Newer Scrapy takes 0 for no limit; older ones would wait forever."""
+    name = "CONCURRENT_REQUESTS"
+    if scrapy.version_info < (2, 18):
+        read(settings, name, rules.at_least_one)
 
 
 def read_bounds(settings: BaseSettings) -> Bounds:

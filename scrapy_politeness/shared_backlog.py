@@ -43,6 +43,9 @@ _AWAY = (
     exceptions.ReadOnlyError,
     exceptions.TimeoutError,
 )
+# So is, for whoever asks, a server where somebody has put something else in the
+# queue's place.
+_NO_ANSWER = (*_AWAY, exceptions.ResponseError)
 
 
 class Serializer(Protocol):
@@ -164,16 +167,17 @@ class SharedBacklog:
 
     def _ask(self, slot: str | None, most_new: int) -> Tidings | None:
         doubtful = self._next_doubtful() if self._was_late else []
+        at_work = bool(self._in_progress())
         try:
             self._send_kept()
-            told = self._queue.pop(
-                slot,
-                self._known,
-                most_new,
-                doubtful,
-                at_work=bool(self._in_progress()),
-            )
         except _AWAY as error:
+            self._part(error)
+            return None
+        try:
+            told = self._queue.pop(
+                slot, self._known, most_new, doubtful, at_work=at_work
+            )
+        except _NO_ANSWER as error:
             self._part(error)
             return None
         self._answered()
@@ -220,5 +224,5 @@ class SharedBacklog:
             self._log.warning(
                 "The shared queue in Redis does not answer (%(error)s): nothing is "
                 "taken from it until it does, and what is put there is kept here",
-                {"error": error},
+                {"error": printable(str(error))},
             )

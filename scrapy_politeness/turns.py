@@ -98,6 +98,8 @@ class Turns:
         if ready_at > now:
             self._agenda_of(slot).put(slot, ready_at)
             return False
+        if self._conduct.is_beyond_hope(slot):
+            return True  # it needs no permit, since it will not be sent
         if not self._permits.may_hand_out(slot, now):
             # At least a moment later, or the search would find it for ever.
             at = max(now + _A_MOMENT, self._conduct.claimable_at(slot))

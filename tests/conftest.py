@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 _STARTED_AT = time.monotonic()
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Most tests wait for a clock most of the time: three workers for two cores."""
+    return 1 + (os.cpu_count() or 1)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--crawl-reactor",

@@ -48,7 +48,7 @@ SPIDERS: dict[str, type[Spider]] = {"pages": Pages, "walk": Walk}
 STOCK: dict[str, Any] = {"ADDONS": {}}
 """Settings of a crawl without the add-on."""
 
-_DEFAULTS: dict[str, Any] = {
+DEFAULTS: dict[str, Any] = {
     "ADDONS": {"scrapy_politeness.Addon": 500},
     # The test sites are on loopback, which is exempt by default.
     "POLITENESS_EXEMPT": [],
@@ -183,7 +183,7 @@ def start_crawl(
     folder = Path(tempfile.mkdtemp(prefix="crawl-"))
     job = {
         "spider": SPIDERS[spider] if isinstance(spider, str) else spider,
-        "settings": {**_DEFAULTS, **REACTOR_SETTINGS[reactor], **(settings or {})},
+        "settings": {**DEFAULTS, **REACTOR_SETTINGS[reactor], **(settings or {})},
         "arguments": {"urls": urls or [], "requests": requests, **arguments},
         "reactor": reactor,
     }
@@ -195,7 +195,7 @@ def start_crawl(
         [sys.executable, "-m", "tests.crawl"],
         # Scrapy keeps its .scrapy folder where it is started.
         cwd=folder,
-        env={**os.environ, **_environment(), **(env or {})},
+        env={**os.environ, **environment(), **(env or {})},
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,
@@ -216,7 +216,7 @@ def _scrapy_runs_without_reactor() -> bool:
     return scrapy.version_info >= (2, 15)
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
     return {"PYTHONPATH": path, "PYTHONWARNINGS": WARNINGS}
 

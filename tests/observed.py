@@ -37,15 +37,13 @@ class Newsroom:
         self._scopes[scope.key] = scope
         return Observed(scope, self.news)
 
-    def report(self, now: float) -> Report:
-        """The report of a crawl that began at 0."""
-        assert self._sampler is not None
+    def census(self, now: float) -> Census:
         views = tuple(
             SlotView(key, self._scopes[key].status(now), self._waiting, tally.copy())
             for key, tally in self.tallies
         )
         total = self.tallies.total
-        census = Census(
+        return Census(
             at=now,
             slots=views,
             other=self.tallies.other,
@@ -55,6 +53,11 @@ class Newsroom:
             pending=0,
             in_progress=0,
         )
+
+    def report(self, now: float) -> Report:
+        """The report of a crawl that began at 0."""
+        assert self._sampler is not None
+        census = self.census(now)
         return report_of(census, self.tallies, self._sampler, "spider", "finished")
 
 

@@ -50,6 +50,8 @@ class Answer:
     body: bytes = b"<html><body>ok</body></html>"
     delay: float = 0.0
     drop: bool = False
+    # Says or does what it likes on the connection, which is closed then.
+    raw: Callable[[socket.socket], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,16 @@ class Quota:
     limit: int
     remaining: int
     reset_after: float
+
+
+def refuse(times: int, path: str = "") -> Callable[[str, int], Answer | None]:
+    """Refuse the first requests for every path, or for those that begin so."""
+
+    def judge(asked: str, nth: int) -> Answer | None:
+        refused = nth <= times and asked.startswith(path)
+        return Answer(429, {"Retry-After": "0"}) if refused else None
+
+    return judge
 
 
 class Limit:
@@ -292,7 +304,9 @@ class _Conversation(BaseHTTPRequestHandler):
         finally:
             # Before the answer goes out: whoever has it may ask again at once.
             site.leaves()
-        if answer.drop:
+        if answer.raw is not None:
+            answer.raw(self.connection)
+        if answer.drop or answer.raw is not None:
             self.close_connection = True
         else:
             self._send(answer)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, Spider, signals
+from scrapy.exceptions import CloseSpider
 from scrapy.http import Response, TextResponse
 from scrapy.spidermiddlewares.httperror import HttpError
 
@@ -150,6 +151,26 @@ class Broad(Pages):
     def slots(self) -> int:
         politeness = self.crawler.get_extension(PolitenessExtension)
         return 0 if politeness is None else len(politeness.conduct.layers)
+
+
+class Batch(Pages):
+    """Yields a ``batch`` of requests from one callback; tells what that took."""
+
+    name = "batch"
+    batch: int
+
+    async def start(self) -> AsyncIterator[Request]:
+        yield Request(self.urls[0], callback=self.parse_batch)
+
+    def parse_batch(self, response: Response) -> Iterator[Any]:
+        memory, began_at = resident_megabytes(), time.process_time()
+        for number in range(self.batch):
+            yield Request(f"{response.url}?{number}", callback=self.parse)
+        stats = self.crawler.stats
+        assert stats is not None
+        stats.set_value("cpu_seconds", time.process_time() - began_at)
+        stats.set_value("memory", resident_megabytes() - memory)
+        raise CloseSpider("measured")
 
 
 def resident_megabytes(pid: int | str = "self") -> float:

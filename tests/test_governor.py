@@ -196,6 +196,28 @@ SERVED = Outcome(Verdict.SERVED)
 REFUSED = Outcome(Verdict.REFUSED, "429", wait=1.0)
 
 
+@pytest.mark.parametrize("wait", [None, 1.0, 40.0])
+@pytest.mark.parametrize("held", [False, True])
+def test_a_crawl_with_nothing_to_send_does_not_take_that_for_the_hosts_silence(
+    wait: float | None, held: bool
+) -> None:
+    def ceiling_after(idle: float) -> float | None:
+        scope = Scope("example.org", BOUNDS, spacing=0.0, concurrency=16)
+        scope.recall(Learned(4.0, 5.0, None), 0.0)
+        now = 0.0
+        for number in range(66):
+            now = max(now, scope.ready_at)
+            outcome = SERVED if number != 60 else replace(REFUSED, wait=wait)
+            scope.settle(scope.take(now), outcome, now + 0.01, 0.0)
+            if number == 60:
+                now += idle
+                if held:
+                    scope.hold(now)
+        return scope.ceiling
+
+    assert ceiling_after(600.0) == pytest.approx(ceiling_after(0.0), rel=0.01)
+
+
 def test_a_rate_is_settled_once_little_higher_ones_were_refused() -> None:
     governor = Governor(BOUNDS)
     governor.recall(ceiling=4.0, burst=5.0, now=0.0)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.crawl import crawl
-from tests.settings import SEARCHING
+from tests.settings import SEARCHING, fixed
+from tests.spiders import Pages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+
+    from scrapy.http import Response
 
     from tests.site import Quota, Site
 
@@ -59,3 +64,33 @@ def test_a_host_that_gets_slow_is_relieved(site: Callable[..., Site]) -> None:
     assert crowded < 0.2
     gaps = [b.at - a.at for a, b in pairwise(late)]
     assert sum(gaps) / len(gaps) < 2 / 25
+
+
+class Busy(Pages):
+    """Has other work to do after a while, which leaves the event loop little time."""
+
+    name = "busy"
+    seen = 0
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        self.seen += 1
+        if self.seen == 100:
+            self._work = asyncio.ensure_future(self._keep_busy())
+        yield from super().parse(response)
+
+    async def _keep_busy(self) -> None:
+        while True:
+            time.sleep(0.04)
+            await asyncio.sleep(0)
+
+    def closed(self, reason: str) -> None:
+        self._work.cancel()
+
+
+def test_a_crawler_that_is_too_busy_does_not_blame_the_host(
+    site: Callable[..., Site],
+) -> None:
+    server = site(130)
+    result = crawl(Busy, urls=server.page_urls(), settings=fixed(50))
+    assert len(result.items) == 130
+    assert "politeness/slowdowns" not in result.stats

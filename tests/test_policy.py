@@ -41,6 +41,7 @@ WRONG = [
     ("POLITENESS_RAISE_AFTER", 0, "a whole number, 1 or greater"),
     ("POLITENESS_RAISE_AFTER", 1.5, "a whole number, 1 or greater"),
     ("POLITENESS_MAX_RESCHEDULES", -1, "a whole number, 0 or greater"),
+    ("POLITENESS_GIVE_UP_AFTER", "a day", "a number, 0 or greater"),
     ("POLITENESS_RETRY_AFTER_MAX", "1h", "a number greater than 0"),
     ("POLITENESS_HTTP_CODES", ["too many"], "HTTP status codes"),
     ("POLITENESS_HTTP_CODES", [200], "HTTP status codes"),
@@ -107,13 +108,15 @@ def test_a_wrong_setting_is_named_with_its_value_and_the_rule(
         {"POLITENESS_MIN_RATE": 20},
         {"POLITENESS_LIMITS": {"example.org": {"rate": 5}}},
         {"AUTOTHROTTLE_ENABLED": True},
+        {"POLITENESS_ENABLED": "perhaps"},
     ],
 )
 def test_a_crawl_with_a_wrong_setting_does_not_start(settings: dict[str, Any]) -> None:
     result = crawl(urls=["http://127.0.0.1:9/"], settings=settings)
     [(name, value)] = settings.items()
     assert result.returncode != 0
-    assert f"{name}={value!r}: " in result.log
+    told = f"CRITICAL: The crawl does not start: {name}={value!r}: "
+    assert sum(told in line for line in result.log.splitlines()) == 1
     assert "Spider opened" not in result.log
 
 

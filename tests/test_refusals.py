@@ -212,6 +212,23 @@ def test_after_the_last_reschedule_the_refusal_goes_on_to_the_errback(
 
 
 @pytest.mark.everywhere
+@pytest.mark.parametrize("reschedules", [0, 1])
+def test_what_scrapy_retries_after_that_is_given_up_once(
+    site: Callable[..., Site], reschedules: int
+) -> None:
+    server = site(1, answer=lambda path, nth: Answer(429, {"Retry-After": "0"}))
+    settings = {
+        **BRISK,
+        "POLITENESS_BACKOFF_MAX": 0.5,
+        "POLITENESS_MAX_RESCHEDULES": reschedules,
+        "RETRY_TIMES": 2,
+    }
+    result = crawl(urls=server.page_urls(), settings=settings)
+    assert len(server.arrivals) == 3 + reschedules
+    assert result.stats["politeness/given_up"] == 1
+    assert result.log.count("passing the refusal on") == 1
+
+
 def test_rescheduling_does_not_use_up_the_retries(site: Callable[..., Site]) -> None:
     def judge(path: str, nth: int) -> Answer | None:
         statuses = {1: 429, 2: 500, 3: 429, 4: 500, 5: 429}

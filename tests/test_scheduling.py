@@ -160,14 +160,18 @@ def test_the_engine_can_be_paused(site: Callable[..., Site]) -> None:
 
 
 class Slowly(Pages):
-    """Has little to do, and long pauses between."""
+    """Has little to do, and long pauses between; its requests come as in the days
+    before ``start``."""
 
     name = "slowly"
 
     async def start(self) -> AsyncIterator[Any]:
-        for url in self.urls:
-            yield Request(url)
+        for request in self.start_requests():
+            yield request
             await asyncio.sleep(0.4)
+
+    def start_requests(self) -> Iterator[Request]:
+        return map(Request, self.urls)
 
 
 def test_a_spider_that_yields_slowly(site: Callable[..., Site]) -> None:
@@ -175,6 +179,8 @@ def test_a_spider_that_yields_slowly(site: Callable[..., Site]) -> None:
     result = crawl(Slowly, urls=server.page_urls(), settings=BRISK)
     assert len(result.items) == 5
     assert max(server.gaps()) < 2
+    # It sleeps meanwhile, and does not look again and again.
+    assert result.cpu_seconds < result.seconds / 2
 
 
 def test_files_pipeline_waits_its_turn_too(

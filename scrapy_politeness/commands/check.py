@@ -9,12 +9,14 @@ from urllib.parse import urlsplit
 
 from scrapy import Spider
 from scrapy.exceptions import UsageError
+from scrapy.utils.url import strip_url
 
 from scrapy_politeness.commands.probe import Finding, RobotsProbe
 from scrapy_politeness.commands.state import Known, open_state, read
 from scrapy_politeness.commands.terminal import CommandError, say, say_json
 from scrapy_politeness.commands.verdict import lines
 from scrapy_politeness.core.pace import Limit
+from scrapy_politeness.observe.names import public
 from scrapy_politeness.policy import Policy
 from scrapy_politeness.settings import is_enabled
 
@@ -80,7 +82,8 @@ def run(command: ScrapyCommand, opts: Namespace) -> int:
     policy = Policy.read(settings)
     finding, known = _crawl(command, opts.url, spider, policy)
     obeys_robots = settings.getbool("ROBOTSTXT_OBEY")
-    check = Check(opts.url, policy, is_enabled(settings), obeys_robots, finding, known)
+    url = without_credentials(opts.url)
+    check = Check(url, policy, is_enabled(settings), obeys_robots, finding, known)
     if opts.json:
         say_json(as_dict(check))
     else:
@@ -93,9 +96,15 @@ def validate_url(url: str) -> None:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError as error:
-        raise UsageError(f"{url!r} is no URL: {error}") from None
+        raise UsageError(f"{public(url)!r} is no URL: {error}") from None
     if parts.scheme.lower() not in ("http", "https") or not host:
-        raise UsageError(f"{url!r} must be a URL such as https://example.org/page")
+        raise UsageError(
+            f"{public(url)!r} must be a URL such as https://example.org/page"
+        )
+
+
+def without_credentials(url: str) -> str:
+    return strip_url(url, strip_default_port=False, strip_fragment=False)
 
 
 def _spider(command: ScrapyCommand, name: str | None) -> type[Spider]:
@@ -156,7 +165,7 @@ def _robots(check: Check) -> dict[str, Any] | None:
         return None
     wishes = robots.wishes
     return {
-        "url": robots.url,
+        "url": without_credentials(robots.url),
         "status": robots.status,
         "error": robots.error,
         "user_agent": robots.user_agent,

@@ -47,11 +47,11 @@ def run(command: ScrapyCommand, opts: Namespace) -> int:
     if opts.json:
         say_json(asdict(report))
     else:
-        say("\n".join(_lines(report)))
+        say("\n".join(lines(report)))
     return 0
 
 
-def _lines(report: Report) -> Iterator[str]:
+def lines(report: Report) -> Iterator[str]:
     total = report.total
     yield (
         f"{report.spider}: {report.finish_reason}, after {duration(report.seconds)} "

@@ -33,6 +33,14 @@ _TRUST_IN_LATELY = 0.8
 # A host with a wrong Retry-After must not bring the ceiling down to nothing.
 _DEEPEST_FALL = 32
 
+# Seconds of what was served lately, and within the last hour or so.
+_LATELY = 30.0
+_LONG = 3600.0
+
+# A host that has served so many times more than a window would allow does not count
+# by windows: it was out of order.
+_OUTAGE = 2.0
+
 # Between the ceiling and the roof: nothing left to find out, some, or much.
 _CLOSE = 0.05
 _WIDE = 0.3
@@ -56,6 +64,7 @@ class Ceiling:
         "_base",
         "_last_average",
         "_lately",
+        "_long",
         "_probed",
         "burst",
         "memory",
@@ -68,7 +77,8 @@ class Ceiling:
         self.roof = math.inf
         self.burst = _BURST
         self.memory: float | None = None
-        self._lately = Lately()
+        self._lately = Lately(_LATELY)
+        self._long = Lately(_LONG)
         self._last_average = 0.0
         # The ceiling at the start of the last probe, and what was served since then.
         self._base = math.inf
@@ -81,6 +91,7 @@ class Ceiling:
             "burst": number,
             "memory": optional(positive),
             "_lately": part(self._lately),
+            "_long": part(self._long),
             "_last_average": number,
             "_base": positive,
             "_probed": optional(part(Goodput(0.0, 0.0))),
@@ -99,6 +110,7 @@ class Ceiling:
 
     def served(self, at: float) -> None:
         self._lately.add(at)
+        self._long.add(at)
         if self._probed is not None:
             self._probed.add(at)
 
@@ -172,8 +184,14 @@ class Ceiling:
         A silence that the host had asked for ends with the window, so the cycle and
         the silence are one. Otherwise, refused ``again``, they are longer than the
         window, and up to then shorter.
+
+        Unless it had served far more before than such a window would allow: then it
+        was only out of order for a while.
         """
         limit = cycle.served / (now - cycle.began_at)
+        before = self._long.total(began_at) - cycle.served
+        if before > _OUTAGE * limit * _LONG:
+            return False
         roof = self.roof
         if again is not None:
             most = max(limit, cycle.proven(again, burst=0.0))

@@ -6,9 +6,6 @@ import math
 
 from scrapy_politeness.core.snapshot import number, series, whole
 
-# Seconds after which what was served counts a third.
-_MEMORY = 30.0
-
 # So many points in time are kept; when there are more, every second one goes.
 _MOST_MARKS = 64
 
@@ -79,11 +76,13 @@ class Goodput:
 
 
 class Lately:
-    """What was served per second lately, silences included."""
+    """What was served per second lately, silences included. After ``memory`` seconds
+    it counts a third."""
 
-    __slots__ = ("_at", "_began_at", "_weight")
+    __slots__ = ("_at", "_began_at", "_memory", "_weight")
 
-    def __init__(self) -> None:
+    def __init__(self, memory: float) -> None:
+        self._memory = memory
         self._began_at = math.inf
         self._at = -math.inf
         self._weight = 0.0
@@ -94,14 +93,15 @@ class Lately:
     def add(self, at: float) -> None:
         if self._began_at == math.inf:
             self._began_at = self._at = at
-        self._weight = self._faded(at) + 1
+        self._weight = self.total(at) + 1
         self._at = max(at, self._at)
 
     def rate(self, now: float) -> float:
         if now <= self._began_at:
             return 0.0
-        known = 1 - math.exp((self._began_at - now) / _MEMORY)
-        return self._faded(now) / (_MEMORY * known)
+        known = 1 - math.exp((self._began_at - now) / self._memory)
+        return self.total(now) / (self._memory * known)
 
-    def _faded(self, now: float) -> float:
-        return self._weight * math.exp(min(0.0, self._at - now) / _MEMORY)
+    def total(self, now: float) -> float:
+        """How many that makes."""
+        return self._weight * math.exp(min(0.0, self._at - now) / self._memory)

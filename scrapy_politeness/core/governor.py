@@ -128,6 +128,7 @@ class Governor:
         "_patience",
         "_refused_at",
         "_silent_since",
+        "_silent_until",
         "_since",
         "_stood",
         "_streak",
@@ -152,8 +153,10 @@ class Governor:
         # What was served since the last refusal, and what before that one.
         self._goodput: Goodput | None = None
         self._cycle: Goodput | None = None
-        # Since when there is silence, how often it was refused since, and when last.
+        # Since when there is silence, until when it is wanted, how often it was refused
+        # since, and when last.
         self._silent_since = math.inf
+        self._silent_until = -math.inf
         self._blocked = 0
         self._refused_at = -math.inf
         self._told = Told()
@@ -172,6 +175,7 @@ class Governor:
             "_goodput": optional(part(Goodput(0.0, 0.0))),
             "_cycle": optional(part(Goodput(0.0, 0.0))),
             "_silent_since": number,
+            "_silent_until": number,
             "_blocked": whole,
             "_refused_at": number,
             "_told": part(self._told),
@@ -226,11 +230,11 @@ class Governor:
         current = not stale and permit.sent_at >= self._cut_at
         if outcome.verdict.is_overload:
             if not current:
-                return Advice(outcome.wait or 0.0)
+                return Advice(self._keep_silent(outcome.wait or 0.0, now))
             silence = self._backoff.refused(self._asked(outcome), chance)
             self._patience.silence = silence
             self._cut(permit, outcome.verdict, now)
-            return Advice(silence, cut=True)
+            return Advice(self._keep_silent(silence, now), cut=True)
         if outcome.verdict is Verdict.SERVED and current:
             self._served(permit, now)
             if outcome.quota is not None:
@@ -285,7 +289,14 @@ class Governor:
             self._go(Phase.TOLD, rate, now)
         return min(self._told.wait(quota), self._bounds.longest_pause)
 
+    def _keep_silent(self, seconds: float, now: float) -> float:
+        self._silent_until = max(self._silent_until, now + seconds)
+        return seconds
+
     def _end_silence(self, now: float) -> float:
+        # If the next request did not go when its turn came, that was not for the host's
+        # sake: there was nothing to send, or something else held it up.
+        now = min(now, self._silent_until + 1 / self.rate)
         silence = max(0.0, now - self._silent_since)
         by_windows = self._blocked > 1 or silence > _LONG_SILENCE
         if by_windows and self._cycle is not None:
@@ -362,8 +373,11 @@ class Governor:
             ceiling.guess(refused, self._goodput, at, most=most, least=lower / 2)
             self._patience.climbing = True
         elif verdict is Verdict.TIMED_OUT:
-            ceiling.set(lower, refused)
-            self._patience.timed_out()
+            # A host that does not even answer the first request after a silence is
+            # away: that says nothing about its limit.
+            if self._goodput is not None:
+                ceiling.set(lower, refused)
+                self._patience.timed_out()
         elif self.phase is Phase.TOLD:
             self._told.doubt()
         elif self.phase is Phase.PROBE:

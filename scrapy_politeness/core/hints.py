@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 # RFC 9110 allows whole seconds only; some servers send decimals.
 _SECONDS = re.compile(r"[0-9]+(\.[0-9]*)?|\.[0-9]+")
 
+# Seconds. A number of hundreds of digits would be infinite: nobody waits for a century.
+_LONGEST = 100 * 366 * 86400.0
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 # The longest form of an HTTP date has 33 characters.
@@ -34,7 +37,7 @@ def retry_after(
 
 def _wait(text: str, date: str | None, wall_now: float) -> float | None:
     if _SECONDS.fullmatch(text):
-        return float(text)
+        return min(float(text), _LONGEST)
     until = http_date(text)
     if until is None:
         return None

@@ -45,14 +45,14 @@ class Learned:
         burst = _number(values, "burst")
         concurrency = _optional(values, "concurrency")
         if ceiling is None and concurrency is None:
-            raise ValueError(f"no limit in it: {dict(values)!r}")
+            raise ValueError(f"no limit in it: {dict(values)!r:.80}")
         too_low = (
             ceiling is not None and ceiling <= 0,
             concurrency is not None and concurrency < 1,
             burst < 0,
         )
         if any(too_low):
-            raise ValueError(f"out of range: {dict(values)!r}")
+            raise ValueError(f"out of range: {dict(values)!r:.80}")
         return cls(ceiling, burst, None if concurrency is None else int(concurrency))
 
     def aged(self, seconds: float, start_rate: float) -> Learned:
@@ -74,7 +74,7 @@ def _optional(values: Mapping[str, object], name: str) -> float | None:
 def _number(values: Mapping[str, object], name: str) -> float:
     value = values.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{name} is not a number: {value!r}")
+        raise ValueError(f"{name} is not a number: {value!r:.80}")
     if not -_LARGEST <= value <= _LARGEST:  # nan is not, either
-        raise ValueError(f"{name} is out of range: {value!r}")
+        raise ValueError(f"{name} is out of range: {value!r:.80}")
     return float(value)

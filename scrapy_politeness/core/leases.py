@@ -26,6 +26,11 @@ _LONGEST_GRACE = 0.1
 _GRACE_SHARE = 0.05
 
 
+# By so much two leases may come closer to each other on their way here: the server's
+# time is not known better than a round trip takes.
+_TOLERANCE = HORIZON
+
+
 class Lease(NamedTuple):
     """One request may go ``at`` that time; it could have gone ``late`` seconds earlier
     if anybody had asked."""
@@ -59,6 +64,7 @@ class Leases:
     """
 
     __slots__ = (
+        "_alone_at",
         "_ask_at",
         "_grace",
         "_leases",
@@ -79,6 +85,8 @@ class Leases:
         self._leases: deque[Lease] = deque()
         self._ask_at = -math.inf
         self._grace = _GRACE
+        # When the next one would be due if all were evenly spread.
+        self._alone_at = -math.inf
 
     def __len__(self) -> int:
         return len(self._leases)
@@ -91,6 +99,15 @@ class Leases:
         self._leases.extend(leases)
         self._ask_at = worth_asking(next_at, interval)
         self._grace = grace(interval)
+
+    def not_too_early(self, at: float, terms: Terms) -> float:
+        """Return when to use a lease for that time. Whatever happens to what was
+        counted where leases are reserved, no process sends more than all together may.
+        """
+        interval = max(terms.fastest, terms.gap)
+        at = max(at, self._alone_at - (terms.burst - 1) * interval - _TOLERANCE)
+        self._alone_at = max(self._alone_at, at) + interval
+        return at
 
     def void(self, ask_at: float) -> None:
         self._leases.clear()

@@ -81,7 +81,7 @@ class Lessons:
         advice = governor.observe(permit, outcome, now, chance, stale=stale)
         self.cuts += advice.cut
         manages = None
-        if outcome.verdict is Verdict.SERVED:
+        if outcome.verdict is Verdict.SERVED and outcome.is_timely:
             manages = self.strain.observe(now - permit.sent_at, now)
             if manages is not None:
                 governor.relieve(manages, now)

@@ -25,12 +25,14 @@ class Verdict(Enum):
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """``wait`` is how long the host asked for silence, in seconds from now, ``quota``
-    what it said about how much is left."""
+    what it said about how much is left. ``is_timely`` says that what it took was the
+    host's doing, and not that of a crawler with too much to do."""
 
     verdict: Verdict
     reason: str = ""
     wait: float | None = None
     quota: Quota | None = None
+    is_timely: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,9 @@ class Unit(NamedTuple):
 
 def time_ticks(seconds: float) -> list[Tick]:
     fitting = (s for s in _TIME_STEPS if seconds / s < _MOST_TIME_TICKS)
-    step = next(fitting, _TIME_STEPS[-1])
+    longest = _TIME_STEPS[-1]
+    # A report that somebody has changed may last for any time.
+    step = next(fitting, longest * math.ceil(seconds / longest / _MOST_TIME_TICKS))
     size, unit = next(unit for unit in _TIME_UNITS if step >= unit[0])
     count = int(seconds / step) + 1
     return [Tick(n * step, f"{n * step / size:g} {unit}") for n in range(count)]

@@ -7,7 +7,9 @@ the event loop hands them a picture that nobody changes any more.
 from __future__ import annotations
 
 import logging
+import socket
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, start_http_server
@@ -26,6 +28,7 @@ from scrapy_politeness.observe.ledger import Account, Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from wsgiref.simple_server import WSGIServer
 
     from scrapy import Spider
 
@@ -51,8 +54,8 @@ class Picture:
 
 
 class Metrics:
-    """Listens from the beginning, so that a port that is taken is known then: OSError
-    says so."""
+    """Raises OSError where the port is taken, before the crawl begins; but listens only
+    when it has begun, since nobody says when one fails before that."""
 
     def __init__(
         self,
@@ -67,12 +70,20 @@ class Metrics:
         self._ledger = Ledger()
         self._pictures = Pictures()
         self._log = logging.LoggerAdapter(logger, {"spider": spider})
-        registry = CollectorRegistry()
-        registry.register(self._pictures)
-        self._server, self._thread = start_http_server(port, host, registry)
+        self._address = host, port
+        _try_to_listen(host, port)
+        self._server: WSGIServer | None = None
         self._beat = Beat(self._paint, _EVERY)
 
     def start(self) -> None:
+        registry = CollectorRegistry()
+        registry.register(self._pictures)
+        wanted, port = self._address
+        try:
+            self._server, self._thread = start_http_server(port, wanted, registry)
+        except OSError as error:
+            self._log.error("There will be no metrics: %(error)s", {"error": error})
+            return
         host, port = self._server.server_address[:2]
         self._log.info(
             "Metrics are at http://%(host)s:%(port)d/metrics",
@@ -82,12 +93,13 @@ class Metrics:
         self._beat.start(_EVERY)
 
     async def close(self) -> None:
-        self._beat.stop()
-        await in_thread(self._close)
+        if self._server is not None:
+            self._beat.stop()
+            await in_thread(partial(self._close, self._server))
 
-    def _close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    def _close(self, server: WSGIServer) -> None:
+        server.shutdown()
+        server.server_close()
         self._thread.join()
 
     def _paint(self) -> None:
@@ -95,6 +107,12 @@ class Metrics:
         accounts = self._ledger.accounts(census)
         waits = self._waits
         self._pictures.latest = Picture(census, accounts, waits.cumulative(), waits.sum)
+
+
+def _try_to_listen(host: str, port: int) -> None:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    family, *_, address = found[0]
+    socket.create_server(address, family=family).close()
 
 
 class Pictures(Collector):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from scrapy_politeness import signals
 from scrapy_politeness.core.cause import Cause
+from scrapy_politeness.observe.closing import tell_troubles
 from scrapy_politeness.observe.names import printable
 from scrapy_politeness.observe.rates import RateNews, reason_of
 from scrapy_politeness.observe.tally import NO_WAIT
@@ -71,6 +72,10 @@ class News:
     def rescheduled(self, slot: str) -> None:
         self._stats.inc_value("politeness/rescheduled")
         self._tallies.of(slot).rescheduled += 1
+
+    def given_up(self, slot: str) -> None:
+        self._stats.inc_value("politeness/given_up")
+        self._tallies.of(slot).given_up += 1
 
     def settled(
         self, slot: Scope, outcome: Outcome, change: Change, now: float
@@ -144,7 +149,9 @@ class News:
         )
 
     def closed(self, census: Census) -> None:
-        """Leave in the stats what is known of the most interesting slots."""
+        """Leave in the stats what is known of the most interesting slots, and tell
+        of trouble."""
+        tell_troubles(census, self._crawler.spider)
         self._stats.set_value("politeness/slots", len(census.slots) + census.others)
         self._stats.set_value("politeness/held_seconds", census.total.waited)
         for view in census.top(MOST_IN_STATS):
@@ -155,6 +162,7 @@ class News:
                 "refused": tally.refused,
                 "timed_out": tally.timed_out,
                 "rescheduled": tally.rescheduled,
+                "given_up": tally.given_up,
                 "held_seconds": tally.waited,
                 "average_interval": tally.average_interval,
                 "rate": None if status is None else status.rate,

@@ -56,19 +56,30 @@ class Plot:
         self._ticks = rate_ticks(_AIR * max(most, *shown, 1e-4))
         self._highest = self._ticks[-1].at
 
+    @property
+    def rate_ticks(self) -> list[Tick]:
+        """From the lower end of the drawing to the upper one."""
+        return self._ticks
+
     def html(self) -> str:
+        return (
+            f'<div class="plot"><div class="ys" aria-hidden="true">{self._y_labels()}'
+            f"</div>{self.svg()}"
+            f'<div class="xs" aria-hidden="true">{self._x_labels()}</div></div>'
+        )
+
+    def svg(self, attributes: str = "") -> str:
+        """The drawing alone; ``attributes`` say where it stands in another one."""
         series = self._series
         label = escape(f"Requests over time, {self._name}: {self._summary()}")
         return (
-            f'<div class="plot"><div class="ys" aria-hidden="true">{self._y_labels()}'
-            f'</div><svg role="img" aria-label="{label}" '
+            f'<svg {attributes}role="img" aria-label="{label}" '
             f'viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none">'
             f"{self._grid()}{self._pauses()}"
             f'<path class="sent" d="{self._area(self._sent)}"/>'
             f'<path class="allowed" d="{self._line(series.rate)}"/>'
             f'<path class="ceiling" d="{self._line(series.ceiling)}"/>'
             f"{self._refusals()}</svg>"
-            f'<div class="xs" aria-hidden="true">{self._x_labels()}</div></div>'
         )
 
     def _rates(self, buckets: int) -> list[float]:

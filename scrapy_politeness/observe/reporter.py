@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from secrets import token_hex
@@ -91,11 +92,16 @@ def write_report(report: Report, path: Path) -> None:
     page = render(report)
     draft = path.with_name(f".politeness-report-{token_hex(8)}")
     try:
-        with draft.open("x", encoding="utf-8") as file:
+        with open(draft, "x", encoding="utf-8", opener=_for_own_writing) as file:
             file.write(page)
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _for_own_writing(path: str, flags: int) -> int:
+    """Whatever the umask says, nobody else shall write into it."""
+    return os.open(path, flags, 0o644)
 
 
 def _interest(view: SlotView) -> tuple[int, float, int]:

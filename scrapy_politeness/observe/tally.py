@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,10 @@ MOST_TALLIED = 512
 # A request that is handed out a little early waits a few milliseconds: no news.
 NO_WAIT = 0.05
 
+# A host may invent statuses.
+_MOST_TROUBLES = 8
+_OTHER_TROUBLE = "something else"
+
 COUNTS = (
     "sent",
     "served",
@@ -29,6 +34,7 @@ COUNTS = (
     "timed_out",
     "failed",
     "rescheduled",
+    "given_up",
     "waits",
     "waited",
 )
@@ -49,11 +55,14 @@ class Tally:
     timed_out: int = 0
     failed: int = 0
     rescheduled: int = 0
+    given_up: int = 0
     waits: int = 0
     waited: float = 0.0
     first_sent: float | None = None
     last_sent: float | None = None
     causes: dict[Cause, float] = field(default_factory=dict)
+    # What went wrong how often, by what was said of it.
+    troubles: Counter[str] = field(default_factory=Counter)
     # Since when a request waits for this slot, and why it is silent if it is.
     held_since: float | None = None
     silent_because: Cause = Cause.HOST
@@ -84,6 +93,12 @@ class Tally:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for cause, seconds in other.causes.items():
             self.blame(cause, seconds)
+        for reason, times in other.troubles.items():
+            self.trouble(reason, times)
+
+    def trouble(self, reason: str, times: int = 1) -> None:
+        is_known = reason in self.troubles or len(self.troubles) < _MOST_TROUBLES
+        self.troubles[reason if is_known else _OTHER_TROUBLE] += times
 
     def blame(self, cause: Cause, seconds: float) -> None:
         self.causes[cause] = self.causes.get(cause, 0.0) + seconds
@@ -179,6 +194,8 @@ class Tallies:
             tally.timed_out += 1
         elif outcome.verdict is Verdict.FAILED:
             tally.failed += 1
+        if outcome.verdict not in (Verdict.SERVED, Verdict.IGNORED):
+            tally.trouble(outcome.reason)
 
     def _make_room(self) -> None:
         def interest(slot: str) -> tuple[int, int, float, int]:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 _DROPPED_AT_ONCE = 1000
 
+# Nothing that is counted here is larger.
+_LARGEST = 2**53
+
 # Milliseconds. Who was at work is thought to be for so long, if nothing else is heard.
 _AT_WORK_MS = 5000
 
@@ -87,17 +90,18 @@ class SharedQueue:
         return Tidings(
             body=body,
             left=left,
-            size=size,
+            # Whoever asks how long a queue is wants no negative number.
+            size=max(0, min(size, _LARGEST)),
             place=place,
-            new=[_name(raw) for raw in new[::2]],
-            known=int(float(new[-1])) if new else known,
-            gone=[_name(raw) for raw in gone],
+            new=[name for raw in new[::2] if (name := _name(raw)) is not None],
+            known=int(min(float(new[-1]), _LARGEST)) if new else known,
+            gone=[name for raw in gone if (name := _name(raw)) is not None],
             others=others,
         )
 
     def clear(self) -> None:
         while slots := self._first_slots():
-            requests = [self._requests(_name(raw)) for raw in slots]
+            requests = [self._requests(_name(raw) or "") for raw in slots]
             self._drop([self._key, self._slots, *requests], slots)
 
     def _first_slots(self) -> list[bytes]:
@@ -115,5 +119,9 @@ def _raw(slot: str) -> bytes:
     return slot.encode("utf-8", "surrogatepass")
 
 
-def _name(raw: bytes) -> str:
-    return raw.decode("utf-8", "surrogatepass")
+def _name(raw: bytes) -> str | None:
+    """None for what ``_raw`` cannot have made: somebody else has put it there."""
+    try:
+        return raw.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_politeness.core.learned import Learned
+from scrapy_politeness.observe.names import printable
 from scrapy_politeness.stores.sqlite import open_database, write_ahead
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class State:
         [(ceiling, burst, concurrency, at)] = rows
         values = {"ceiling": ceiling, "burst": burst, "concurrency": concurrency}
         if not isinstance(at, float) or not math.isfinite(at):
-            raise ValueError(f"learned_at is not a time: {at!r}")
+            raise ValueError(f"learned_at is not a time: {at!r:.80}")
         return Entry(Learned.from_dict(values), at)
 
     def write(
@@ -161,7 +162,7 @@ class State:
                 self._log.warning(
                     "%(path)s is damaged and is set aside as %(path)s.damaged; what it "
                     "knew of earlier runs is forgotten: %(error)s",
-                    {"path": path, "error": error},
+                    {"path": path, "error": printable(str(error))},
                 )
             # The file itself last: until then nobody else can begin a new one.
             for suffix in ("-wal", "-shm", ""):
@@ -196,6 +197,8 @@ def _inspect(db: sqlite3.Connection) -> None:
         [(owner,)] = db.execute("PRAGMA application_id")
         [(version,)] = db.execute("PRAGMA user_version")
         names = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
+        active = db.execute("SELECT name FROM sqlite_master WHERE rootpage = 0")
+        strange = active.fetchone()
     if owner != _OURS and (owner or version or names):
         raise ValueError("it is a database of another program")
     if version > _VERSION:
@@ -203,6 +206,9 @@ def _inspect(db: sqlite3.Connection) -> None:
             f"its format {version} is of a newer scrapy-politeness, which this one "
             f"cannot read: the last that it knows is {_VERSION}"
         )
+    if strange is not None:
+        # A view or a trigger would be run, for as long as its author likes.
+        raise sqlite3.DatabaseError(f"{strange[0]!r:.80} is no table")
     [(verdict,)] = db.execute("PRAGMA quick_check(1)")
     if verdict != "ok":
         raise sqlite3.DatabaseError(verdict)

@@ -1,0 +1,122 @@
+"""When there is no hope for a host, nothing goes on waiting for it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from scrapy.exceptions import IgnoreRequest
+
+from scrapy_politeness.core.outage import Outages
+from scrapy_politeness.observe.names import printable, public_request
+from scrapy_politeness.observe.text import duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scrapy import Request, Spider
+
+    from scrapy_politeness.core.lessons import Change
+    from scrapy_politeness.core.outage import Outage
+    from scrapy_politeness.core.outcome import Outcome
+    from scrapy_politeness.core.scope import Scope
+    from scrapy_politeness.observe.news import News
+    from scrapy_politeness.policy import Policy
+
+logger = logging.getLogger(__name__)
+
+# So often in a row is no accident any more.
+_OFTEN = 3
+
+
+class GivenUp(IgnoreRequest):
+    """Nothing was sent: the host has refused everything for too long."""
+
+
+class GivingUp:
+    """Of a host that has refused everything for POLITENESS_GIVE_UP_AFTER seconds, all
+    requests are given up that come before its present silence ends. The first one
+    after that is sent; when it is served, all is well again."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        news: News,
+        pending: Callable[[str], int],
+        seen: Callable[[str], Scope | None],
+        spider: Spider | None,
+    ) -> None:
+        self._patience = policy.give_up_after
+        self._outages = Outages(
+            policy.give_up_after, policy.max_slots, lambda key: seen(key) is None
+        )
+        self._news = news
+        self._pending = pending
+        self._log = logging.LoggerAdapter(logger, {"spider": spider})
+
+    def learned(self, slot: Scope, outcome: Outcome, change: Change) -> None:
+        """A request of this slot is over."""
+        was_hopeless = self._outages.is_beyond_hope(slot.key)
+        asked_for_silence = not outcome.verdict.is_overload and change.pause > 0
+        outage = self._outages.observe(
+            slot.key,
+            outcome,
+            time.monotonic(),
+            is_news=change.cut or asked_for_silence,
+        )
+        if outage is None:
+            return
+        if not was_hopeless and self._outages.is_beyond_hope(slot.key):
+            self._tell_end(slot, outage)
+        elif outage.times == _OFTEN and self._patience:
+            self._tell(slot, outage)
+
+    def is_beyond_hope(self, slot: Scope) -> bool:
+        return (
+            self._outages.is_beyond_hope(slot.key)
+            and slot.paused_until > time.monotonic()
+        )
+
+    def give_up(self, request: Request, slot: Scope) -> GivenUp:
+        """Return what becomes of a request that has no hope."""
+        self._news.given_up(slot.key)
+        self._log.debug(
+            "%(slot)s: %(request)s is given up",
+            {"slot": printable(slot.key), "request": public_request(request)},
+        )
+        outage = self._outages.of(slot.key)
+        assert outage is not None
+        return GivenUp(
+            f"{printable(slot.key)} has served nothing for {duration(outage.seconds)}, "
+            f"last because of {outage.reason}"
+        )
+
+    def forget(self, slot: Scope) -> None:
+        self._outages.forget(slot.key)
+
+    def _tell(self, slot: Scope, outage: Outage) -> None:
+        self._log.warning(
+            "%(slot)s: nothing served for %(seconds)s, %(times)d times in a row, last "
+            "because of %(reason)s; %(pending)d requests wait. When that has gone on "
+            "for %(patience)s (POLITENESS_GIVE_UP_AFTER), they are given up",
+            self._details(slot, outage),
+        )
+
+    def _tell_end(self, slot: Scope, outage: Outage) -> None:
+        self._log.warning(
+            "%(slot)s: nothing served for %(seconds)s, %(times)d times in a row, last "
+            "because of %(reason)s: the %(pending)d requests that wait are given up "
+            "(POLITENESS_GIVE_UP_AFTER is %(patience)s)",
+            self._details(slot, outage),
+        )
+
+    def _details(self, slot: Scope, outage: Outage) -> dict[str, object]:
+        return {
+            "slot": printable(slot.key),
+            "times": outage.times,
+            "seconds": duration(outage.seconds),
+            "reason": outage.reason,
+            "pending": self._pending(slot.key),
+            "patience": duration(self._patience),
+        }

@@ -1,0 +1,158 @@
+"""What others may have put into Redis, and what a server may answer."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+from scrapy.settings import Settings
+
+from scrapy_politeness.core.leases import Leases
+from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
+from scrapy_politeness.core.quota import Quota
+from scrapy_politeness.core.scope import Scope
+from scrapy_politeness.core.snapshot import freeze
+from scrapy_politeness.lore import Lore, Report
+from scrapy_politeness.policy import Policy
+from scrapy_politeness.stores.redis import Away, Keys, micros
+from scrapy_politeness.stores.replies import Granted, Saved
+from scrapy_politeness.stores.server_clock import ServerClock
+from tests.fuzz import crawls, documents
+from tests.fuzz.documents import HOSTILE
+from tests.fuzz.texts import names
+from tests.fuzz.watch import watched
+
+_verdicts = st.sampled_from(Verdict)
+_outcomes = st.builds(
+    Outcome,
+    _verdicts,
+    st.just("why"),
+    st.none() | st.floats(0, 3600),
+    st.none() | st.builds(Quota, st.floats(0, 1e15), st.floats(0, 1e12)),
+)
+
+
+@cache
+def _policy() -> Policy:
+    return Policy.read(Settings(crawls.SETTINGS))
+
+
+def _slot(name: str) -> Scope:
+    own = _policy().for_slot(name)
+    assert own is not None
+    scope = Scope(name, own.bounds, spacing=own.spacing, concurrency=8)
+    scope.join(Leases())
+    return scope
+
+
+@cache
+def _sound() -> Any:
+    """Lessons after a life with all phases."""
+    scope, now = _slot("x"), time.time() - 600
+    lessons = scope.new_lessons()
+    for n in range(400):
+        refused = n % 70 == 69
+        verdict = Verdict.REFUSED if refused else Verdict.SERVED
+        now += 3.0 if refused else 0.3
+        permit = Permit(now - 0.1, True, 1, 3.0)
+        lessons.observe(permit, Outcome(verdict), now, 0.5, lambda: False)
+    return freeze(lessons)
+
+
+lessons = documents.like(_sound)
+_gists = st.one_of(
+    lessons,
+    st.dictionaries(
+        st.sampled_from(["at", "ceiling", "burst", "concurrency", "x"]),
+        st.sampled_from(HOSTILE),
+        max_size=5,
+    )
+    .map(json.dumps)
+    .map(str.encode),
+)
+
+
+def check(slot: Scope) -> None:
+    status = slot.status(time.monotonic())
+    most = crawls.MAX_RATE * (1 + 1e-9)
+    assert crawls.MIN_RATE * (1 - 1e-9) <= status.rate <= most
+    assert slot.terms.fastest >= 1 / most
+    assert 1 <= status.concurrency <= 8
+    learned = slot.learned
+    assert learned is None or json.dumps(learned.to_dict())
+
+
+@given(
+    st.sampled_from(["plain.example", "line\nbreak"]),
+    _gists,
+    lessons,
+    st.lists(_outcomes, min_size=1, max_size=12),
+    st.integers(0, 3),
+)
+@example("line\nbreak", b"[" * 60_000, b"[" * 60_000, [Outcome(Verdict.SERVED)], 1)
+def lore_may_be_anything(
+    name: str, gist: bytes, text: bytes, outcomes: list[Outcome], revision: int
+) -> None:
+    log = logging.LoggerAdapter(logging.getLogger("scrapy_politeness.fuzz"), {})
+    lore = Lore(Keys(alone=True), ServerClock(), _policy(), log)
+    slot = _slot(name)
+    with watched():
+        lore.heard(slot, 0, gist)
+        check(slot)
+        lore.heard(slot, revision, text)
+        check(slot)
+        slot.found_alone = 0.7
+        lore.heard(slot, revision + 1, text)
+        for outcome in outcomes:
+            now = time.monotonic()
+            permit = Permit(now - 0.2, True, 1, 2.0)
+            lore.add(slot, Report(permit, outcome, now, 0.5, crowded=False))
+            for _, call in lore.calls(math.inf):
+                assert all(isinstance(value, str | int) for value in call.arguments)
+            check(slot)
+            lore.answered(slot, Saved(1, revision, False, text))
+            for _, call in lore.calls(math.inf):
+                assert all(isinstance(value, str | int) for value in call.arguments)
+            lore.answered(slot, Saved(1, revision + 2, True, b""))
+            check(slot)
+
+
+_HORIZON, _LONGEST = micros(0.2), micros(3600)
+_items = st.one_of(
+    *(st.integers(), st.integers(0, 10**6), st.binary(max_size=9), st.none()),
+    *(st.floats(), st.booleans(), names, st.lists(st.integers(0, 10**7), max_size=4)),
+)
+_counts = st.integers(0, 2**53)
+_few = st.lists(_counts, min_size=1, max_size=2)
+_replies = st.one_of(
+    _items,
+    st.lists(_items, min_size=3, max_size=10),
+    st.tuples(
+        *(_counts, _counts, _counts, st.binary(max_size=9), _counts, _counts),
+        *(st.lists(st.integers(-5, 300_000), max_size=5), _few, _few),
+    ).map(list),
+    st.tuples(_counts, _counts, _items, st.binary(max_size=9)).map(list),
+)
+
+
+@given(_replies)
+def replies_may_be_anything(answer: Any) -> None:
+    with watched(), suppress(Away):
+        granted = Granted.read(
+            answer, wanted=3, budgets=1, horizon=_HORIZON, longest=_LONGEST
+        )
+        assert len(granted.waits) <= 3
+        assert all(0 <= wait <= _HORIZON for wait in granted.waits)
+        assert 0 <= granted.silence <= _LONGEST
+        assert 0 <= granted.nexts[0] <= _LONGEST
+    with watched(), suppress(Away):
+        saved = Saved.read(answer)
+        assert saved.revision >= 0
+        assert isinstance(saved.lessons, bytes)

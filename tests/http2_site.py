@@ -1,0 +1,68 @@
+"""A server that speaks HTTP/2 over TLS on loopback, for a process of its own.
+
+Prints its port, then a line of JSON for each request: when it arrived, its path, the
+status of the answer, and the protocol. The first request for /page/2 is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from twisted.internet import reactor as installed
+from twisted.internet import ssl
+from twisted.web.resource import Resource
+from twisted.web.server import Site
+
+
+def certificate() -> Any:
+    """One that nobody else has signed; Scrapy does not mind."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(timezone.utc)
+    signed = (
+        x509.CertificateBuilder(name, name, key.public_key(), serial_number=1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    pem = signed.public_bytes(serialization.Encoding.PEM) + key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    return ssl.PrivateCertificate.loadPEM(pem)  # type: ignore[no-untyped-call]
+
+
+class Pages(Resource):
+    isLeaf = True  # noqa: N815
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._asked: Counter[str] = Counter()
+
+    def render_GET(self, request: Any) -> bytes:  # noqa: N802
+        path = request.path.decode()
+        self._asked[path] += 1
+        status = 429 if (path, self._asked[path]) == ("/page/2", 1) else 200
+        if status == 429:
+            request.setHeader("Retry-After", "1")
+        request.setResponseCode(status)
+        protocol = request.clientproto.decode()
+        print(json.dumps([time.monotonic(), path, status, protocol]), flush=True)
+        return b"<html><body>ok</body></html>"
+
+
+if __name__ == "__main__":
+    reactor: Any = installed
+    site = Site(Pages())  # type: ignore[no-untyped-call]
+    port = reactor.listenSSL(0, site, certificate().options(), interface="127.0.0.1")
+    print(port.getHost().port, flush=True)
+    reactor.run()

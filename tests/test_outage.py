@@ -1,0 +1,95 @@
+"""When a host that only refuses is given up, on virtual time."""
+
+from __future__ import annotations
+
+import pytest
+
+from scrapy_politeness.core.governor import Bounds
+from scrapy_politeness.core.outage import Outages
+from scrapy_politeness.core.outcome import Outcome, Verdict
+from scrapy_politeness.core.scope import Scope
+
+DAY, HOUR = 86400.0, 3600.0
+
+SERVED = Outcome(Verdict.SERVED)
+REFUSED = Outcome(Verdict.REFUSED, "429")
+TIMED_OUT = Outcome(Verdict.TIMED_OUT, "timeout")
+FAILED = Outcome(Verdict.FAILED, "500")
+
+
+def outages(patience: float = DAY, most: int = 10) -> Outages:
+    return Outages(patience, most, lambda key: True)
+
+
+def observe(kept: Outages, *outcomes: Outcome, every: float = HOUR) -> bool:
+    for nth, outcome in enumerate(outcomes):
+        kept.observe("a.example", outcome, nth * every, is_news=True)
+    return kept.is_beyond_hope("a.example")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "latency", "sent"),
+    [
+        # An hour of silence each: as many as the day has hours.
+        (Outcome(Verdict.REFUSED, "429", wait=HOUR), 0.1, 25),
+        # 5, 10, 20 … 300, 300, 300 s.
+        (REFUSED, 0.1, 292),
+        # The same, and the timeout.
+        (TIMED_OUT, 180.0, 183),
+    ],
+)
+def test_a_host_that_never_serves_is_given_up_after_a_day(
+    outcome: Outcome, latency: float, sent: int
+) -> None:
+    """However many requests wait for it."""
+    kept, slot = outages(), Scope("a.example", Bounds(), spacing=0.0, concurrency=8)
+    now, asked = 0.0, 0
+    while not kept.is_beyond_hope(slot.key):
+        now = max(now, slot.ready_at)
+        permit = slot.take(now)
+        now += latency
+        change = slot.settle(permit, outcome, now, 0.0)
+        kept.observe(slot.key, outcome, now, is_news=change.cut)
+        asked += 1
+    assert asked == pytest.approx(sent, abs=2)
+    assert DAY <= now < DAY + 2 * HOUR
+
+
+def test_an_answer_ends_an_outage() -> None:
+    assert observe(outages(), *[REFUSED] * 30)
+    assert not observe(outages(), *[REFUSED] * 20, SERVED, *[REFUSED] * 20)
+
+
+def test_failures_neither_begin_nor_end_an_outage() -> None:
+    assert observe(outages(), *[REFUSED, FAILED] * 15)
+    assert not observe(outages(), *[FAILED] * 100)
+
+
+def test_redirects_that_ask_for_silence_lead_nowhere() -> None:
+    redirect = Outcome(Verdict.SERVED, "redirect", wait=HOUR)
+    assert observe(outages(), *[redirect] * 30)
+    assert not observe(outages(), *[redirect, SERVED] * 30)
+
+
+def test_a_host_that_is_asked_once_a_day_is_not_given_up_at_once() -> None:
+    assert not observe(outages(), *[REFUSED] * 4, every=DAY)
+    assert observe(outages(), *[REFUSED] * 5, every=DAY)
+
+
+def test_what_was_refused_together_counts_once() -> None:
+    kept = outages()
+    for nth in range(50):
+        kept.observe("a.example", REFUSED, nth * HOUR, is_news=nth % 25 == 0)
+    assert not kept.is_beyond_hope("a.example")
+
+
+def test_a_patience_of_0_is_endless() -> None:
+    assert not observe(outages(patience=0.0), *[REFUSED] * 1000)
+
+
+def test_only_so_many_hosts_are_remembered() -> None:
+    kept = outages(most=2)
+    for host in ("a.example", "b.example", "c.example"):
+        kept.observe(host, REFUSED, 0.0, is_news=True)
+    known = [host for host in ("a", "b", "c") if kept.of(f"{host}.example")]
+    assert known == ["b", "c"]

@@ -1,0 +1,215 @@
+"""docs/reference.md has every public name of the code, and no other."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from scrapy.settings import Settings
+
+import scrapy_politeness
+from scrapy_politeness import PolitenessExtension, RateLimiter, signals
+from scrapy_politeness.commands.politeness import Command
+from scrapy_politeness.core.governor import Bounds
+from scrapy_politeness.core.outcome import Outcome, Verdict
+from scrapy_politeness.core.scope import Scope
+from scrapy_politeness.observe.ledger import Ledger
+from scrapy_politeness.observe.metrics import Picture, Pictures
+from scrapy_politeness.settings import _LIMIT_RULES, DEFAULTS
+from scrapy_politeness.simulator import FixedWindow, simulate
+from tests.documents import README, ROOT, Document, quoted
+from tests.observed import Newsroom
+from tests.ready import conduct_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from scrapy.crawler import Crawler
+
+REFERENCE = Document(ROOT / "docs" / "reference.md")
+SOURCES = sorted((ROOT / "scrapy_politeness").rglob("*.py"))
+TREES = [ast.parse(path.read_text("utf-8")) for path in SOURCES]
+
+LOGGING = {"debug": "DEBUG", "info": "INFO", "warning": "WARNING", "error": "ERROR"}
+
+
+def nodes() -> Iterator[ast.AST]:
+    for tree in TREES:
+        yield from ast.walk(tree)
+
+
+def texts(prefix: str) -> set[str]:
+    """All texts in the code that begin so."""
+    constants = (node.value for node in nodes() if isinstance(node, ast.Constant))
+    return {c for c in constants if isinstance(c, str) and c.startswith(prefix)}
+
+
+def first_column(heading: str) -> set[str]:
+    return {name for row in REFERENCE.rows(heading) for name in quoted(row[0])}
+
+
+def members(cls: type) -> set[str]:
+    return {n for n in vars(cls) if not n.startswith("_")} - {"from_crawler"}
+
+
+def settings_in(document: Document) -> dict[str, Any]:
+    rows = document.rows("Settings")
+    return {quoted(row[0])[0]: ast.literal_eval(row[1].strip("`")) for row in rows}
+
+
+def test_settings_with_their_defaults() -> None:
+    assert settings_in(REFERENCE) == DEFAULTS
+
+
+def test_the_defaults_on_the_front_page() -> None:
+    assert settings_in(Document(README)).items() <= DEFAULTS.items()
+
+
+def test_keys_of_limits() -> None:
+    assert first_column("Keys of POLITENESS_LIMITS") == set(_LIMIT_RULES)
+
+
+def test_keys_of_request_meta() -> None:
+    assert first_column("Request meta") == {
+        text for text in texts("politeness_") if text.isidentifier()
+    }
+
+
+def test_stats() -> None:
+    named = {text for text in texts("politeness/") if not text.endswith("/")}
+    by_verdict = {f"politeness/{v.name.lower()}" for v in Verdict if v.is_overload}
+    assert first_column("Stats") == named | by_verdict | stats_of_a_slot()
+
+
+def stats_of_a_slot() -> set[str]:
+    room = Newsroom()
+    scope = Scope("<slot>", Bounds(), spacing=0.0, concurrency=8)
+    law = room.observe(scope)
+    simulate([law], FixedWindow(20, 10.0), seconds=120)
+    timeout = Outcome(Verdict.TIMED_OUT, "timeout")
+    law.settle(law.take(200.0), timeout, now=230.0, chance=0.0)
+    room.news.rescheduled(scope.key)
+    room.news.given_up(scope.key)
+    room.news.closed(room.census(230.0))
+    assert room.crawler.stats is not None
+    stats = room.crawler.stats.get_stats()
+    return {name for name in stats if name.startswith("politeness/slots/")}
+
+
+def test_signals_with_their_arguments() -> None:
+    room = Newsroom()
+    received: dict[str, set[str]] = {}
+    receivers = []
+    for name in members_of_signals():
+
+        def receive(_name: str = name, **arguments: Any) -> None:
+            ours = set(arguments) - {"signal", "sender"}
+            received.setdefault(_name, set()).update(ours)
+
+        receivers.append(receive)
+        room.crawler.signals.connect(receive, getattr(signals, name))
+    scope = Scope("host", Bounds(), spacing=0.0, concurrency=8)
+    simulate([room.observe(scope)], FixedWindow(20, 10.0), seconds=600)
+    room.news.resumed(scope)
+    rows = REFERENCE.rows("Signals")
+    assert {quoted(row[0])[0]: set(quoted(row[1])) for row in rows} == received
+
+
+def members_of_signals() -> list[str]:
+    return [name for name, value in vars(signals).items() if type(value) is object]
+
+
+def test_metrics(crawler: Callable[..., Crawler]) -> None:
+    conduct = conduct_of(crawler())
+    census = conduct.stock.census(0.0)
+    waits = conduct.stock.tallies.waits
+    pictures = Pictures()
+    pictures.latest = Picture(
+        census, Ledger().accounts(census), waits.cumulative(), waits.sum
+    )
+    names = {
+        metric.name.removeprefix("scrapy_politeness_")
+        + ("_total" if metric.type == "counter" else "")
+        for metric in pictures.collect()
+    }
+    assert first_column("Metrics") == names
+
+
+def test_subcommands_with_their_options() -> None:
+    rows = {
+        row[0].strip("`"): set(quoted(row[1])) for row in REFERENCE.rows("Commands")
+    }
+    common = rows.pop("all of them")
+    subcommands = subparsers()
+    assert set(rows) == set(subcommands)
+    for name, parser in subcommands.items():
+        words = set(arguments_of(parser))
+        assert common <= words, name
+        assert rows[name] == words - common, name
+
+
+def subparsers() -> dict[str, argparse.ArgumentParser]:
+    parser = argparse.ArgumentParser()
+    command = Command()
+    command.settings = Settings()
+    command.add_options(parser)
+    [choices] = [
+        action.choices
+        for action in parser._actions
+        if isinstance(action, argparse._SubParsersAction)
+    ]
+    return dict(choices)
+
+
+def arguments_of(parser: argparse.ArgumentParser) -> Iterator[str]:
+    for action in parser._actions:
+        if action.option_strings:
+            yield from set(action.option_strings) - {"-h", "--help"}
+        elif action.choices:
+            yield from action.choices
+        else:
+            yield str(action.metavar)
+
+
+def test_exported_names() -> None:
+    assert first_column("Classes") == set(scrapy_politeness.__all__)
+
+
+def test_what_a_spider_may_ask_with_its_arguments() -> None:
+    for row in REFERENCE.rows("PolitenessExtension"):
+        name, _, arguments = quoted(row[0])[0].rstrip(")").partition("(")
+        method = getattr(PolitenessExtension, name)
+        assert arguments.split(", ") == list(inspect.signature(method).parameters)[1:]
+    told = {call.partition("(")[0] for call in first_column("PolitenessExtension")}
+    assert told == members(PolitenessExtension)
+
+
+def test_the_limiter() -> None:
+    told = {call.partition("(")[0] for call in first_column("RateLimiter")}
+    assert told == members(RateLimiter)
+    parameters = inspect.signature(RateLimiter).parameters
+    for name, parameter in parameters.items():
+        if name not in ("clock", "sleep"):
+            assert f"{name}={parameter.default!r}" in REFERENCE.section("RateLimiter")
+
+
+def test_texts_to_search_the_log_for_with_their_levels() -> None:
+    logged = list(log_calls())
+    for row in REFERENCE.rows("Log"):
+        [text] = quoted(row[0])
+        levels = {level for level, message in logged if text in message}
+        assert {row[1], "any"} & levels or any(text == t for t in texts(text)), text
+
+
+def log_calls() -> Iterator[tuple[str, str]]:
+    """Level and message; where the level is worked out, it is "any"."""
+    for node in nodes():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            level = LOGGING.get(node.func.attr, "any")
+            for argument in node.args[:2]:
+                if isinstance(argument, ast.Constant) and isinstance(
+                    argument.value, str
+                ):
+                    yield level, argument.value

@@ -1,0 +1,93 @@
+"""Scrapy's other commands, run the way their user runs them: polite, and they end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.settings import JITTER
+from tests.site import refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.site import Site
+
+SPIDER = """
+from scrapy import Spider
+
+class Shop(Spider):
+    name = "shop"
+
+    def parse(self, response):
+        '''
+        @url URL/page/0
+        @returns items 1 1
+        @returns requests 3 3
+        '''
+        yield {"found": response.url}
+        yield from response.follow_all(css="a")
+"""
+
+SETTINGS = """
+SPIDER_MODULES = ["shop"]
+ADDONS = {"scrapy_politeness.Addon": 500}
+POLITENESS_EXEMPT = []
+POLITENESS_START_RATE = 4
+POLITENESS_MIN_RATE = 4
+TELNETCONSOLE_ENABLED = False
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "said", "asked"),
+    [
+        (
+            [
+                "shell",
+                "URL/page/0",
+                "-c",
+                "fetch('URL/page/1') or response.css('title')",
+            ],
+            "Page 1",
+            ["/page/0", "/page/0", "/page/1", "/page/1"],
+        ),
+        (
+            ["parse", "URL/page/0", "--spider=shop", "--depth=2"],
+            "/page/3'}",
+            [f"/page/{number}" for number in range(4) for _ in range(2)],
+        ),
+        (["check"], "Ran 2 contracts", ["/page/0", "/page/0"]),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_scrapys_commands_get_what_was_refused_and_end(
+    site: Callable[..., Site],
+    tmp_path: Path,
+    command: list[str],
+    said: str,
+    asked: list[str],
+) -> None:
+    server = site(4, answer=refuse(1, "/page"))
+    (tmp_path / "scrapy.cfg").write_text("[settings]\ndefault = own\n")
+    (tmp_path / "own.py").write_text(SETTINGS)
+    (tmp_path / "shop.py").write_text(SPIDER.replace("URL", server.url))
+    done = subprocess.run(
+        [sys.executable, "-m", "scrapy"]
+        + [argument.replace("URL", server.url) for argument in command],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert said in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    arrivals = [a.path for a in server.arrivals]
+    assert arrivals[0] == "/robots.txt"
+    assert sorted(arrivals[1:]) == asked
+    assert min(server.gaps()) > 0.25 - JITTER

@@ -1,0 +1,123 @@
+"""Two days of crawling on virtual time: nothing wears out, and nothing piles up."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from scrapy_politeness.core.governor import Bounds
+from scrapy_politeness.core.scope import Scope
+from scrapy_politeness.simulator import (
+    FixedWindow,
+    QuotaHeaders,
+    RetryAfter,
+    SlidingWindow,
+    Steps,
+    TokenBucket,
+)
+from tests.two_days import DAY, HOUR, Dated, Host, Outages, TwoDays
+
+BOUNDS = Bounds(start_rate=0.2, min_rate=0.005, max_rate=0.3)
+FASTEST = 1 / BOUNDS.max_rate
+
+# What the event loop is late by may be taken off the next interval.
+FORGIVEN = 0.005
+
+
+def hosts() -> dict[str, Host]:
+    changing = Steps((0.0, 0.2), (6 * HOUR, 0.1), (15 * HOUR, 0.25), every=DAY)
+    servers = {
+        "unlimited": TokenBucket(100.0, 100),
+        "limit changes": RetryAfter(TokenBucket(changing, 5)),
+        "limit changes, silent": TokenBucket(changing, 5),
+        "refuses at night": Outages(
+            TokenBucket(0.2, 5), 2 * HOUR, 6 * HOUR, silent=False
+        ),
+        "away at night": Outages(TokenBucket(0.2, 5), 2 * HOUR, 6 * HOUR, silent=True),
+        "daily quota": RetryAfter(FixedWindow(10_000, DAY, phase=8 * HOUR)),
+        "daily quota, told": QuotaHeaders(FixedWindow(10_000, DAY, phase=8 * HOUR)),
+        "dates": Dated(SlidingWindow(60, 600.0), has_date=True),
+        "dates, wrong clock": Dated(SlidingWindow(60, 600.0), has_date=False),
+    }
+    return {
+        name: Host(Scope(name, BOUNDS, spacing=0.0, concurrency=4), server)
+        for name, server in servers.items()
+    }
+
+
+# Of what the host would have served, on each of the days.
+SHARES = {
+    "limit changes": 0.9,
+    "limit changes, silent": 0.9,
+    "refuses at night": 0.95,
+    "away at night": 0.95,
+    "daily quota": 0.95,
+    "daily quota, told": 0.95,
+    "dates": 0.95,
+    # Each wait may be an hour too long.
+    "dates, wrong clock": 0.3,
+}
+
+
+@pytest.fixture(scope="module")
+def crawled() -> dict[str, Host]:
+    """On a machine that has been up for 68 years."""
+    them = hosts()
+    TwoDays(list(them.values()), clock=2.0**31).run(2 * DAY)
+    return them
+
+
+def test_no_two_requests_are_ever_closer_than_the_user_allows(
+    crawled: dict[str, Host],
+) -> None:
+    for name, host in crawled.items():
+        closest = min(b - a for a, b in pairwise(host.sent_at))
+        assert closest > FASTEST - FORGIVEN - 1e-6, name
+        # Nor does what is forgiven add up.
+        assert len(host.sent_at) <= 2 * DAY / FASTEST + 1, name
+    assert len(crawled["unlimited"].sent_at) > 0.999 * 2 * DAY / FASTEST
+
+
+def test_each_day_brings_nearly_all_that_each_host_allows(
+    crawled: dict[str, Host],
+) -> None:
+    for name, least in SHARES.items():
+        shares = [crawled[name].share(start, start + DAY) for start in (0, DAY)]
+        assert min(shares) > least, (name, shares)
+
+
+def test_the_second_day_brings_no_more_refusals_than_the_first(
+    crawled: dict[str, Host],
+) -> None:
+    for name, host in crawled.items():
+        first, second = (
+            host.count(host.refused_at, start, start + DAY) for start in (0, DAY)
+        )
+        assert second <= 1.2 * first + 10, (name, first, second)
+
+
+def test_what_is_known_of_a_host_never_takes_much_room(
+    crawled: dict[str, Host],
+) -> None:
+    for name, host in crawled.items():
+        assert max(host.sizes) < 32_000, name
+
+
+def test_who_wakes_up_after_hours_goes_on_as_before() -> None:
+    host = hosts()["limit changes"]
+    bedtime, morning = 16 * HOUR, 19 * HOUR
+    TwoDays([host], clock=2.0**31, asleep=(bedtime, morning)).run(DAY)
+    assert min(b - a for a, b in pairwise(host.sent_at)) > FASTEST - FORGIVEN - 1e-6
+    assert host.count(host.sent_at, bedtime, morning) == 0
+    assert host.share(morning, DAY) > 0.9
+    assert host.count(host.refused_at, morning, DAY) < 20
+
+
+@pytest.mark.parametrize("clock", [2.0**31, 2.0**36])
+def test_it_does_not_matter_what_the_clock_says(clock: float) -> None:
+    young, old = hosts()["dates"], hosts()["dates"]
+    TwoDays([young], clock=0.0).run(6 * HOUR)
+    TwoDays([old], clock=clock).run(6 * HOUR)
+    assert len(old.served_at) == pytest.approx(len(young.served_at), rel=0.005)
+    assert len(old.refused_at) == pytest.approx(len(young.refused_at), abs=3)
