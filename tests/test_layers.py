@@ -138,7 +138,7 @@ def test_hosts_at_one_address_share_its_budget(
     assert len(result.items) == 22
     elsewhere = [a.at for a in server.arrivals if a.host == "127.0.0.2"]
     here = [a for a in server.arrivals if a.host != "127.0.0.2"]
-    assert most_in_any(1 - JITTER, here) <= 5
+    assert most_in_any(1 - JITTER, here[1:]) <= 5
     assert here[-1].at - here[0].at < 19 / 5 + 1.5
     # All hosts have had a turn before any has its second one.
     assert len({a.host for a in here[:10]}) == 10
