@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 BRISK = fixed(20, POLITENESS_MIN_RATE=4, POLITENESS_BACKOFF_BASE=0.3)
 
 
-@pytest.mark.everywhere
 def test_a_redirect_to_another_host_is_limited_by_that_host(
     site: Callable[..., Site],
 ) -> None:

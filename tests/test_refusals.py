@@ -70,13 +70,16 @@ def test_all_pages_behind_a_rate_limit_are_fetched_once(
 def test_429_503_and_timeouts_halve_the_rate_visibly_in_the_log(
     site: Callable[..., Site], answer: dict[str, Any], reason: str, reactor: Reactor
 ) -> None:
-    server = site(4, answer=refuse_first("/page/1", **answer))
+    server = site(4, answer=refuse_first("/page/3", **answer))
     result = crawl(
         urls=server.page_urls(),
         settings={**BRISK, "DOWNLOAD_TIMEOUT": 1},
         reactor=reactor,
     )
-    assert SLOWDOWN.findall(result.log) == [("20", "10", reason)]
+    [(before, after, told)] = SLOWDOWN.findall(result.log)
+    assert (before, told) == ("20", reason)
+    # Or less, where the machine was too busy to send as many.
+    assert float(after) <= 10
     assert sorted(item["status"] for item in result.items) == [200] * 4
 
 
