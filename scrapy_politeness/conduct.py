@@ -72,7 +72,7 @@ class Conduct:
         self.sampler = Sampler(time.monotonic()) if policy.report_path else None
         self.news = News(crawler, self.stock.tallies, self.sampler)
         self.giving_up = GivingUp(
-            policy, self.stats, self.stock.tallies, self.layers.seen, spider
+            policy, self.news, self.stock.pending, self.layers.seen, spider
         )
         self.robots = Robots(
             policy,

@@ -16,13 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scrapy import Request, Spider
-    from scrapy.statscollectors import StatsCollector
 
     from scrapy_politeness.core.lessons import Change
     from scrapy_politeness.core.outage import Outage
     from scrapy_politeness.core.outcome import Outcome
     from scrapy_politeness.core.scope import Scope
-    from scrapy_politeness.observe.tally import Tallies
+    from scrapy_politeness.observe.news import News
     from scrapy_politeness.policy import Policy
 
 logger = logging.getLogger(__name__)
@@ -43,8 +42,8 @@ class GivingUp:
     def __init__(
         self,
         policy: Policy,
-        stats: StatsCollector,
-        tallies: Tallies,
+        news: News,
+        pending: Callable[[str], int],
         seen: Callable[[str], Scope | None],
         spider: Spider | None,
     ) -> None:
@@ -52,8 +51,8 @@ class GivingUp:
         self._outages = Outages(
             policy.give_up_after, policy.max_slots, lambda key: seen(key) is None
         )
-        self._stats = stats
-        self._tallies = tallies
+        self._news = news
+        self._pending = pending
         self._log = logging.LoggerAdapter(logger, {"spider": spider})
 
     def learned(self, slot: Scope, outcome: Outcome, change: Change) -> None:
@@ -81,7 +80,7 @@ class GivingUp:
 
     def give_up(self, request: Request, slot: Scope) -> GivenUp:
         """Return what becomes of a request that has no hope."""
-        self.count(slot.key)
+        self._news.given_up(slot.key)
         self._log.debug(
             "%(slot)s: %(request)s is given up",
             {"slot": printable(slot.key), "request": public_request(request)},
@@ -92,11 +91,6 @@ class GivingUp:
             f"{printable(slot.key)} has served nothing for {duration(outage.seconds)}, "
             f"last because of {outage.reason}"
         )
-
-    def count(self, key: str) -> None:
-        """A request was given up, for whatever reason."""
-        self._stats.inc_value("politeness/given_up")
-        self._tallies.of(key).given_up += 1
 
     def forget(self, slot: Scope) -> None:
         self._outages.forget(slot.key)
@@ -123,6 +117,6 @@ class GivingUp:
             "times": outage.times,
             "seconds": duration(outage.seconds),
             "reason": outage.reason,
-            "pending": self._tallies.pending(slot.key),
+            "pending": self._pending(slot.key),
             "patience": duration(self._patience),
         }

@@ -303,7 +303,7 @@ class RescheduleMiddleware:
         if request.meta.get(_GIVEN_UP) == identity:
             return  # one of Scrapy's own retries
         request.meta[_GIVEN_UP] = identity
-        self._conduct.giving_up.count(self._conduct.layers.key_for(request))
+        self._conduct.news.given_up(self._conduct.layers.key_for(request))
         self._log.warning(
             "%(request)s was refused (%(status)d) after %(done)d reschedules, "
             "passing the refusal on",

@@ -161,6 +161,10 @@ class Robots:
         """Nobody says so when a robots.txt that others asked for did not come."""
         for site, request in list(self._foreign.items()):
             if not self._engine.is_under_way(request):
+                self._log.info(
+                    "No robots.txt from %(site)s, crawling without its rules",
+                    {"site": public(site)},
+                )
                 self._over(site)
 
     async def ensure(self, request: Request, scope: Scope, *, scheduled: bool) -> bool:

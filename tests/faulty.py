@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
+import scrapy
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SHORT_TIMEOUT = 1.0
+
+# Before, Scrapy passed on what Twisted says.
+WRAPS_ERRORS = scrapy.version_info >= (2, 15)
 
 
 @dataclass(frozen=True)

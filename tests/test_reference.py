@@ -91,7 +91,7 @@ def stats_of_a_slot() -> set[str]:
     timeout = Outcome(Verdict.TIMED_OUT, "timeout")
     law.settle(law.take(200.0), timeout, now=230.0, chance=0.0)
     room.news.rescheduled(scope.key)
-    room.tallies.of(scope.key).given_up += 1
+    room.news.given_up(scope.key)
     room.news.closed(room.census(230.0))
     assert room.crawler.stats is not None
     stats = room.crawler.stats.get_stats()

@@ -73,6 +73,10 @@ class News:
         self._stats.inc_value("politeness/rescheduled")
         self._tallies.of(slot).rescheduled += 1
 
+    def given_up(self, slot: str) -> None:
+        self._stats.inc_value("politeness/given_up")
+        self._tallies.of(slot).given_up += 1
+
     def settled(
         self, slot: Scope, outcome: Outcome, change: Change, now: float
     ) -> None:

@@ -26,7 +26,6 @@ _TIMES: dict[str, Any] = {
     "POLITENESS_START_RATE": 100,
     "POLITENESS_MIN_RATE": 10,
     "POLITENESS_MAX_RATE": 1000,
-    "DOWNLOAD_TIMEOUT": 2,
     "ROBOTSTXT_OBEY": True,
     "LOG_LEVEL": "INFO",
 }
