@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 from scrapy_politeness.core.leases import Leases
 from scrapy_politeness.leasing import Leasing
 from scrapy_politeness.lore import Lore, Report
+from scrapy_politeness.observe.names import printable
 from scrapy_politeness.stores.redis import Away, Keys, Link
 from scrapy_politeness.stores.replies import Saved
 from scrapy_politeness.stores.server_clock import ServerClock
@@ -238,7 +239,7 @@ class Fleet:
         self._log.warning(
             "Redis at %(where)s cannot be used now (%(error)s): the crawl goes on with "
             "an equal share of each budget, and looks for Redis again and again",
-            {"where": self._where, "error": error},
+            {"where": self._where, "error": printable(str(error))},
         )
         self._count("politeness/redis/outages", 1)
         self._is_away = True

@@ -1,8 +1,8 @@
 """The tests that must hold everywhere, under many versions and every reactor.
 
 ``python -m tests.matrix`` runs all environments of the tox configuration in
-pyproject.toml, or those that are named, and writes the table of the README from what
-came of them. ``--table`` writes the table alone, from what was run before.
+pyproject.toml, or those that are named, and writes the README's table of all that was
+run since the last time that all were. ``--table`` writes the table alone.
 """
 
 from __future__ import annotations
@@ -106,8 +106,9 @@ def run_tox(environments: Sequence[str]) -> int:
     path = os.pathsep.join([*_pyenv_folders(), os.environ["PATH"]])
     # Pythons that are not there are left out, not fetched from elsewhere.
     env = {**os.environ, "PATH": path, "UV_PYTHON_DOWNLOADS": "never"}
-    command = [sys.executable, "-m", "tox", "run", "--skip-missing-interpreters"]
-    return subprocess.call([*command, "true", *names], cwd=_ROOT, env=env)
+    command = [sys.executable, "-m", "tox", "run", "--recreate", *names]
+    options = ["--skip-missing-interpreters", "true"]
+    return subprocess.call([*command, *options], cwd=_ROOT, env=env)
 
 
 def _pyenv_folders() -> list[str]:

@@ -29,7 +29,6 @@ def fixed_rates(rates: dict[str, float]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.everywhere
 @pytest.mark.parametrize("reactor", REACTORS)
 def test_slow_hosts_do_not_fill_the_downloader(
     site: Callable[..., Site], reactor: Reactor
@@ -62,7 +61,7 @@ def test_held_requests_wait_in_the_scheduler_and_on_disk(
     with start_crawl(urls=server.page_urls(), settings=settings) as running:
         server.wait_for_arrivals(3)
         running.interrupt()
-        result = running.wait(timeout=5)
+        result = running.wait()
     # Nothing had to be handed back by the gate, nor by the downloader.
     assert "politeness/handed_back" not in result.stats
     assert result.stats["scheduler/enqueued/disk"] == 30

@@ -74,7 +74,6 @@ def test_concurrency_per_domain_is_kept_for_real(
     assert server.max_in_flight == concurrency
 
 
-@pytest.mark.everywhere
 def test_download_delay_is_a_minimum_spacing_and_is_not_applied_twice(
     site: Callable[..., Site],
 ) -> None:

@@ -176,9 +176,7 @@ def test_a_redirected_robots_txt_counts_for_the_host_that_redirects(
 
     server = site(4, answer=judge)
     settings = {**FAST, "ROBOTSTXT_OBEY": obey}
-    result = crawl(
-        urls=server.page_urls(), settings=settings, reactor=reactor, timeout=15
-    )
+    result = crawl(urls=server.page_urls(), settings=settings, reactor=reactor)
     assert len(result.items) == 4
     pages = [a.at for a in server.arrivals[2:]]
     assert pages[-1] - pages[0] >= 3 * 0.2

@@ -18,7 +18,7 @@ from tests.site import Site
 from tests.spiders import Batch
 
 REQUESTS = 100_000
-ROUNDS = 3
+ROUNDS = 2
 
 
 def measure(batch: int, settings: dict[str, Any]) -> tuple[float, float, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
@@ -94,7 +95,7 @@ def _changed(sound: Any, changes: dict[Path, Any]) -> bytes:
         try:
             for key in path[:-1]:
                 place = place[key]
-            place[path[-1]] = value
+            place[path[-1]] = deepcopy(value)
         except (IndexError, KeyError, TypeError):
             pass  # changed away already
     return json.dumps(data).encode()
