@@ -27,6 +27,9 @@ _END = "</script>"
 # As large as a number in JSON may be for all readers.
 _LARGEST = 2**53
 
+# Seconds. No bucket is so short; the rate in it would be too high for any axis.
+_NARROWEST = 1e-6
+
 
 @dataclass(frozen=True, slots=True)
 class Figures:
@@ -180,4 +183,4 @@ _CAUSES = frozenset(Cause.__members__)
 
 def _fits(series: Series) -> bool:
     rows = (series.sent, series.refused, series.silent, series.rate, series.ceiling)
-    return series.width > 0 and len({len(row) for row in rows}) == 1
+    return series.width >= _NARROWEST and len({len(row) for row in rows}) == 1
