@@ -98,7 +98,6 @@ def test_the_spider_stays_open_while_anything_is_held(
     assert result.stats["finish_reason"] == "finished"
 
 
-@pytest.mark.everywhere
 def test_what_the_gate_hands_back_is_found_by_a_later_run(
     site: Callable[..., Site], tmp_path: Path
 ) -> None:
