@@ -79,7 +79,7 @@ def test_a_later_run_fetches_what_was_left_and_keeps_the_pause(
     with start_crawl(**job) as running:
         running.wait_for_log("silent for 8.0 s")
         running.interrupt()
-        first = running.wait()
+        first = running.wait(timeout=20)
     second = crawl(**job)
     assert second.stats["finish_reason"] == "finished"
     urls = [item["url"] for item in first.items + second.items]
@@ -114,7 +114,7 @@ def test_what_the_gate_hands_back_is_found_by_a_later_run(
     with start_crawl(**job) as running:
         server.wait_for_arrivals(3)
         running.interrupt()
-        first = running.wait()
+        first = running.wait(timeout=20)
     assert first.stats["politeness/handed_back"] >= 4
     second = crawl(**job)
     assert second.stats["finish_reason"] == "finished"
