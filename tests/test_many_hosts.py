@@ -209,7 +209,7 @@ def stop_ten_times(server: Site, folder: Path, *, kill: bool) -> None:
             running.wait_for_log("Polite crawl")
             # Where none come any more, it is stopped during a pause.
             with suppress(TimeoutError):
-                server.wait_for_arrivals(arrived + chance.randrange(1, 150), timeout=4)
+                server.wait_for_arrivals(arrived + chance.randrange(1, 150), timeout=2)
             if kill:
                 running.kill()
             else:
