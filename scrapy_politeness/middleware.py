@@ -271,7 +271,11 @@ class RescheduleMiddleware:
             return response
         scope = self._conduct.layers.slot_for(request)
         giving_up = self._conduct.giving_up
-        if scope is not None and giving_up.is_beyond_hope(scope):
+        if (
+            scope is not None
+            and giving_up.is_beyond_hope(scope)
+            and not self._conduct.engine.is_closing
+        ):
             raise giving_up.give_up(request, scope)
         return self._copy(request, response) or response
 
