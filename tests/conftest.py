@@ -42,6 +42,17 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["CRAWL_REACTOR"] = chosen
 
 
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    from tests.crawl import scrapy_runs_without_reactor
+
+    chosen = config.getoption("--crawl-reactor")
+    if chosen == "none" and not scrapy_runs_without_reactor():
+        for item in items:
+            item.add_marker(pytest.mark.skip("needs Scrapy 2.15"))
+
+
 def pytest_terminal_summary(
     terminalreporter: TerminalReporter, config: pytest.Config
 ) -> None:

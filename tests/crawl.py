@@ -176,7 +176,7 @@ def start_crawl(
     Spider classes and settings travel by pickle, so classes must be importable.
     ``requests`` and further keyword arguments are given to the spider.
     """
-    if reactor == "none" and not _scrapy_runs_without_reactor():
+    if reactor == "none" and not scrapy_runs_without_reactor():
         import pytest
 
         pytest.skip("crawls without a reactor need Scrapy 2.15")
@@ -212,7 +212,7 @@ def crawl(
         return running.wait(timeout)
 
 
-def _scrapy_runs_without_reactor() -> bool:
+def scrapy_runs_without_reactor() -> bool:
     return scrapy.version_info >= (2, 15)
 
 

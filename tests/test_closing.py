@@ -80,7 +80,7 @@ def test_a_later_run_fetches_what_was_left_and_keeps_the_pause(
     with start_crawl(**job) as running:
         running.wait_for_log("silent for 8.0 s")
         running.interrupt()
-        first = running.wait()
+        first = running.wait(timeout=20)
     second = crawl(**job)
     assert second.stats["finish_reason"] == "finished"
     urls = [item["url"] for item in first.items + second.items]
@@ -127,7 +127,6 @@ def test_nothing_is_given_up_any_more_when_the_spider_closes(
     assert "/page/0> is given up" not in result.log
 
 
-@pytest.mark.everywhere
 def test_what_the_gate_hands_back_is_found_by_a_later_run(
     site: Callable[..., Site], tmp_path: Path
 ) -> None:
@@ -144,7 +143,7 @@ def test_what_the_gate_hands_back_is_found_by_a_later_run(
     with start_crawl(**job) as running:
         server.wait_for_arrivals(3)
         running.interrupt()
-        first = running.wait()
+        first = running.wait(timeout=20)
     assert first.stats["politeness/handed_back"] >= 4
     second = crawl(**job)
     assert second.stats["finish_reason"] == "finished"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from itertools import pairwise
 
@@ -254,8 +253,9 @@ NOW = 784111777.0  # Sun, 06 Nov 1994 08:49:37 GMT
         (" 120 ", 120.0),
         ("1.5", 1.5),
         ("0", 0.0),
-        ("9" * 40, 1e40),
-        ("9" * 400, math.inf),
+        # Nobody waits for more than a century.
+        ("9" * 40, 100 * 366 * 86400),
+        ("9" * 400, 100 * 366 * 86400),
         ("Sun, 06 Nov 1994 08:49:47 GMT", 10.0),
         ("Sunday, 06-Nov-94 08:49:47 GMT", 10.0),
         ("Sun Nov  6 08:49:47 1994", 10.0),

@@ -119,7 +119,6 @@ class Invent:
         return Response(request.url)
 
 
-@pytest.mark.everywhere
 @pytest.mark.parametrize("reactor", REACTORS)
 @pytest.mark.parametrize(
     ("middleware", "order"),

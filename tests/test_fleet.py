@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_politeness import PolitenessExtension
-from tests.crawl import DEFAULT_REACTOR, crawl, start_crawl
+from tests.crawl import crawl, start_crawl
 from tests.redis_server import RedisServer, redis_cluster
 from tests.settings import JITTER, NO_ROBOTS, SEARCHING, fixed
 from tests.site import Answer
@@ -111,8 +111,6 @@ def test_four_processes_find_one_limit_together(
     assert cuts <= server.refusals()
 
 
-@pytest.mark.everywhere
-@pytest.mark.skipif(DEFAULT_REACTOR == "select", reason="Redis needs asyncio")
 def test_a_limit_holds_for_the_sum(
     site: Callable[..., Site], crawls: Callable[..., Crawls]
 ) -> None:

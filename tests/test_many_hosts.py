@@ -61,7 +61,7 @@ def test_held_requests_wait_in_the_scheduler_and_on_disk(
     with start_crawl(urls=server.page_urls(), settings=settings) as running:
         server.wait_for_arrivals(3)
         running.interrupt()
-        result = running.wait()
+        result = running.wait(timeout=20)
     # Nothing had to be handed back by the gate, nor by the downloader.
     assert "politeness/handed_back" not in result.stats
     assert result.stats["scheduler/enqueued/disk"] == 30

@@ -98,7 +98,6 @@ def test_scrapys_stats_count_the_refused_response(site: Callable[..., Site]) -> 
     assert "retry/count" not in result.stats
 
 
-@pytest.mark.everywhere
 def test_http_cache_never_stores_a_refusal_and_costs_no_waiting(
     site: Callable[..., Site], tmp_path: Path
 ) -> None:

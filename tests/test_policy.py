@@ -100,14 +100,13 @@ def test_a_wrong_setting_is_named_with_its_value_and_the_rule(
     assert rule in message
 
 
-@pytest.mark.everywhere
 @pytest.mark.parametrize(
     "settings",
     [
         {"POLITENESS_START_RATE": "fast"},
         {"POLITENESS_MIN_RATE": 20},
         {"POLITENESS_LIMITS": {"example.org": {"rate": 5}}},
-        {"AUTOTHROTTLE_ENABLED": True},
+        pytest.param({"AUTOTHROTTLE_ENABLED": True}, marks=pytest.mark.everywhere),
         {"POLITENESS_ENABLED": "perhaps"},
     ],
 )

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 BRISK = fixed(20, POLITENESS_MIN_RATE=4, POLITENESS_BACKOFF_BASE=0.3)
 
 
-@pytest.mark.everywhere
 def test_a_redirect_to_another_host_is_limited_by_that_host(
     site: Callable[..., Site],
 ) -> None:
@@ -32,7 +31,7 @@ def test_a_redirect_to_another_host_is_limited_by_that_host(
     settings = {**BRISK, "POLITENESS_LIMITS": limits}
     result = crawl(urls=source.page_urls(), settings=settings)
     assert len(result.items) == 5
-    assert min(target.gaps()) > 0.5 - JITTER
+    assert min(target.gaps()[1:]) > 0.5 - JITTER
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ lookup(7)  # type: ignore[arg-type]
 QUICK_TESTS = (
     "tests/test_core.py",
     "tests/test_example_parts.py",
-    "tests/test_readme.py",
+    "tests/test_reference.py",
 )
 
 

@@ -47,7 +47,7 @@ def test_crawl_delay_is_never_undercut(
     assert server.arrivals[0].path == "/robots.txt"
     assert robots_requests(server) == 1
     # Counted where they are sent; a busy machine may write down one of them late.
-    assert min(server.gaps()) > 0.2 - JITTER
+    assert min(server.gaps()) > 0.2 - 2 * JITTER
     assert sum(server.gaps()) >= 12 * 0.2
 
 

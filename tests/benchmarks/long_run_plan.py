@@ -9,9 +9,9 @@ from typing import Any
 # These are visited from the first second to the last, so that a drift of their rates
 # would show; the others one after the other, a few at once.
 STEADY = 20
-STEADY_SHARE = 0.3
+STEADY_SHARE = 0.4
 STEADY_RATE = 4
-AT_ONCE = 120
+AT_ONCE = 45
 
 MAX_RATE = 5
 VISITED_LIMIT = 3
