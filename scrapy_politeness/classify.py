@@ -58,7 +58,8 @@ def classify_response(
     if status >= 500 or status in _DOUBTFUL:
         timed_out = status in _TIMEOUTS_BEHIND
         verdict = Verdict.TIMED_OUT if timed_out else Verdict.FAILED
-        return Outcome(verdict, _status(status), _retry_after(response, wall_now))
+        wait = _retry_after(response, wall_now)
+        return Outcome(verdict, _status(status), wait, quota)
     # Some limiters send Retry-After with every answer: here it means nothing.
     return Outcome(Verdict.SERVED, quota=quota)
 

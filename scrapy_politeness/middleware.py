@@ -23,11 +23,11 @@ from scrapy_politeness.observe.names import public_request
 from scrapy_politeness.observe.tally import NO_WAIT
 from scrapy_politeness.robots import (
     MAX_RESCHEDULES,
-    MAX_UNPACKED,
     OWN_FETCH,
     SERVER_ERRORS,
     robots_site,
 )
+from scrapy_politeness.robots_size import limit_unpacking, unlimit_download
 from scrapy_politeness.settings import is_enabled
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ class PolitenessMiddleware:
     async def process_request(self, request: Request) -> Request | None:
         conduct = self._conduct
         conduct.refused.discard(request)
+        unlimit_download(request)
         scope = conduct.layers.slot_for(request)
         if scope is not None and not request.meta.get(EXEMPT):
             if conduct.giving_up.is_beyond_hope(scope):
@@ -119,9 +120,7 @@ class PolitenessMiddleware:
         self._conduct.end(request, Outcome(Verdict.IGNORED, "not downloaded"))
         if request in self._conduct.refused:
             request.meta[_DONT_CACHE] = True
-        if robots_site(request) is not None:
-            # Not before: a file of that size would not be downloaded at all.
-            request.meta.setdefault("download_maxsize", MAX_UNPACKED)
+        limit_unpacking(request)
         return response
 
     def process_exception(self, request: Request, exception: Exception) -> None:
@@ -272,7 +271,11 @@ class RescheduleMiddleware:
             return response
         scope = self._conduct.layers.slot_for(request)
         giving_up = self._conduct.giving_up
-        if scope is not None and giving_up.is_beyond_hope(scope):
+        if (
+            scope is not None
+            and giving_up.is_beyond_hope(scope)
+            and not self._conduct.engine.is_closing
+        ):
             raise giving_up.give_up(request, scope)
         return self._copy(request, response) or response
 

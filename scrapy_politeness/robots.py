@@ -24,7 +24,7 @@ from scrapy_politeness.core.memory import Memory
 from scrapy_politeness.engine import go_the_same_way
 from scrapy_politeness.gate import SHORT_WAIT
 from scrapy_politeness.observe.names import printable, public
-from scrapy_politeness.robots_txt import MAX_SIZE, Wishes, first_nonsense, readable
+from scrapy_politeness.robots_txt import Wishes, first_nonsense, readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,8 +41,6 @@ logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-# What is compressed and gets larger than this is not a robots.txt.
-MAX_UNPACKED = 20 * MAX_SIZE
 # Scrapy's robots middleware asks for robots.txt with this priority.
 _PRIORITY = 1000
 

@@ -22,6 +22,24 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_LIMIT = "download_maxsize"
+
+# What is compressed and gets larger than this is not a robots.txt.
+_MAX_UNPACKED = 20 * MAX_SIZE
+
+
+def limit_unpacking(request: Request) -> None:
+    """To be done after the download: a file of that size would not be downloaded at
+    all."""
+    if robots_site(request) is not None:
+        request.meta.setdefault(_LIMIT, _MAX_UNPACKED)
+
+
+def unlimit_download(request: Request) -> None:
+    """What follows a redirect, or is asked for again, has the limit in its meta."""
+    if robots_site(request) is not None and request.meta.get(_LIMIT) == _MAX_UNPACKED:
+        del request.meta[_LIMIT]
+
 
 class RobotsDownload:
     """Stops a download at what will be read of it."""

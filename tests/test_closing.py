@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -96,6 +97,34 @@ def test_the_spider_stays_open_while_anything_is_held(
     result = crawl(urls=server.page_urls(), settings=settings)
     assert len(result.items) == 1
     assert result.stats["finish_reason"] == "finished"
+
+
+def test_nothing_is_given_up_any_more_when_the_spider_closes(
+    site: Callable[..., Site], tmp_path: Path
+) -> None:
+    """The first page is refused when it closes, the others before."""
+    refusals = count(1)
+
+    def refuse(path: str, nth: int) -> Answer:
+        if path == "/page/0":
+            return Answer(429, delay=6)
+        return Answer(429, {"Retry-After": "60" if next(refusals) >= 5 else "0"})
+
+    server = site(3, answer=refuse)
+    settings = {
+        **fixed(20),
+        "POLITENESS_BACKOFF_BASE": 0.3,
+        "POLITENESS_BACKOFF_MAX": 0.3,
+        "POLITENESS_GIVE_UP_AFTER": 0.5,
+        "JOBDIR": str(tmp_path),
+    }
+    with start_crawl(urls=server.page_urls(), settings=settings) as running:
+        running.wait_for_log("requests that wait are given up")
+        running.interrupt()
+        result = running.wait()
+    assert len(server.arrivals) == 6
+    assert server.page_urls()[0] not in [item["url"] for item in result.items]
+    assert "/page/0> is given up" not in result.log
 
 
 def test_what_the_gate_hands_back_is_found_by_a_later_run(

@@ -8,7 +8,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from tests.crawl import crawl
-from tests.settings import SEARCHING, fixed
+from tests.settings import JITTER, SEARCHING, fixed
+from tests.site import Answer
 from tests.spiders import Pages
 
 if TYPE_CHECKING:
@@ -64,6 +65,17 @@ def test_a_host_that_gets_slow_is_relieved(site: Callable[..., Site]) -> None:
     assert crowded < 0.2
     gaps = [b.at - a.at for a, b in pairwise(late)]
     assert sum(gaps) / len(gaps) < 2 / 25
+
+
+def test_what_a_forbidden_page_says_of_the_quota_is_heeded(
+    site: Callable[..., Site],
+) -> None:
+    """GitHub answers 403 to who has used up all."""
+    spent = {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "3"}
+    server = site(2, answer=lambda path, nth: Answer(403, spent))
+    crawl(urls=server.page_urls(), settings=SEARCHING)
+    [gap] = server.gaps()
+    assert gap > 3 - JITTER
 
 
 class Busy(Pages):

@@ -92,10 +92,13 @@ def test_headers(headers: dict[str, str], quota: Quota | None) -> None:
     assert read_quota(headers.get, wall_now=NOW) == quota
 
 
-def test_nothing_is_sent_when_nothing_is_left_but_not_for_a_year() -> None:
+@pytest.mark.parametrize("verdict", [Verdict.SERVED, Verdict.FAILED])
+def test_nothing_is_sent_when_nothing_is_left_but_not_for_a_year(
+    verdict: Verdict,
+) -> None:
     scope = Scope("example.org", Bounds(), spacing=0.0, concurrency=1)
     for reset, held in ((60.0, 60.0), (1e7, 3600.0)):
-        outcome = Outcome(Verdict.SERVED, quota=Quota(0, reset))
+        outcome = Outcome(verdict, quota=Quota(0, reset))
         scope.settle(scope.take(0.0), outcome, 0.0, 0.0)
         assert scope.paused_until == held
 

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.crawl import REACTORS, Reactor, crawl
-from tests.site import Answer
+from tests.site import Answer, refuse
+from tests.spiders import Pages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    from twisted.python.failure import Failure
 
     from tests.site import Site
 
@@ -230,6 +233,36 @@ def test_what_scrapy_retries_after_that_is_given_up_once(
     assert len(server.arrivals) == 3 + reschedules
     assert result.stats["politeness/given_up"] == 1
     assert result.log.count("passing the refusal on") == 1
+
+
+class Stubborn(Pages):
+    """Asks again for what was given up."""
+
+    name = "stubborn"
+
+    def failed(self, failure: Failure) -> Iterator[Any]:
+        yield from super().failed(failure)
+        yield failure.request.replace(dont_filter=True)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("reactor", REACTORS)
+def test_a_host_that_was_given_up_is_asked_again_after_its_silence(
+    site: Callable[..., Site], reactor: Reactor
+) -> None:
+    server = site(1, answer=refuse(6))
+    settings = {
+        **BRISK,
+        "POLITENESS_BACKOFF_BASE": 0.5,
+        "POLITENESS_BACKOFF_MAX": 0.5,
+        "POLITENESS_GIVE_UP_AFTER": 1,
+    }
+    result = crawl(
+        Stubborn, urls=server.page_urls(), settings=settings, reactor=reactor
+    )
+    *given_up, served = result.items
+    assert served["status"] == 200
+    assert {item["error"] for item in given_up} == {"GivenUp"}
+    assert len(server.arrivals) == 7
 
 
 def test_rescheduling_does_not_use_up_the_retries(site: Callable[..., Site]) -> None:

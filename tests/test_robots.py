@@ -119,6 +119,32 @@ def test_a_long_robots_txt_does_not_stop_the_crawl(
     assert result.cpu_seconds < 3
 
 
+@pytest.mark.parametrize(
+    "first",
+    [
+        None,
+        Answer(301, {"Location": "/rules"}),
+        Answer(503, {"Retry-After": "0"}),
+    ],
+    ids=["at once", "after a redirect", "after a refusal"],
+)
+def test_a_huge_robots_txt_is_obeyed_as_far_as_it_is_read(
+    site: Callable[..., Site], first: Answer | None
+) -> None:
+    rules = b"User-agent: *\nDisallow: /page/1\n" + b"# filling\n" * 1_100_000
+
+    def judge(path: str, nth: int) -> Answer | None:
+        if path == "/robots.txt" and first is not None and nth == 1:
+            return first
+        return Answer(body=rules) if path in ("/robots.txt", "/rules") else None
+
+    server = site(3, answer=judge)
+    settings = {**FAST, "ROBOTSTXT_OBEY": True, "POLITENESS_BACKOFF_BASE": 0.1}
+    result = crawl(urls=server.page_urls(), settings=settings)
+    assert sorted(item.get("status", 0) for item in result.items) == [0, 200, 200]
+    assert "/page/1" not in server.pages_served()
+
+
 def test_a_very_long_delay_is_clamped_with_a_warning(site: Callable[..., Site]) -> None:
     server = site(2, robots="User-agent: *\nCrawl-delay: 86400\n")
     settings = {**FAST, "POLITENESS_ROBOTS_MAX_DELAY": 1}

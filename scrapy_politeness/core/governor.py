@@ -237,11 +237,12 @@ class Governor:
             return Advice(self._keep_silent(silence, now), cut=True)
         if outcome.verdict is Verdict.SERVED and current:
             self._served(permit, now)
-            if outcome.quota is not None:
-                return Advice(self._heed(outcome.quota, now))
         elif outcome.verdict is Verdict.FAILED:
             self._streak = 0
-        return Advice(outcome.wait or 0.0)
+        wait = outcome.wait or 0.0
+        if outcome.quota is not None and current:
+            wait = max(wait, self._heed(outcome.quota, now))
+        return Advice(wait)
 
     def relieve(self, manages: float, now: float) -> None:
         """The host is overloaded, and manages so many requests per second: no more

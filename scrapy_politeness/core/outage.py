@@ -52,9 +52,9 @@ class Outages:
             if outcome.verdict is Verdict.SERVED and key in self._outages:
                 del self._outages[key]
             return None
-        outage = self._outages.get(key)
-        if outage is None:
-            outage = self._outages[key] = Outage(now, now, 0, outcome.reason)
+        if key not in self._outages:
+            self._outages[key] = Outage(now, now, 0, outcome.reason)
+        outage = self._outages[key]
         outage.times += is_news
         outage.until = now
         outage.reason = outcome.reason
