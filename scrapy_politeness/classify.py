@@ -37,7 +37,8 @@ _TIMEOUTS_BEHIND = frozenset({504, 522, 524})
 # Firewalls forbid what they find too fast (403), clients that are slow to ask are often
 # those of a busy server (408), and 420 says "calm down". None of that is certain, but
 # none is a reason to go faster.
-_DOUBTFUL = frozenset({403, 408, 420})
+_FORBIDDEN = 403
+_DOUBTFUL = frozenset({_FORBIDDEN, 408, 420})
 
 _PROXY_AUTHENTICATION = 407
 
@@ -45,8 +46,8 @@ _PROXY_AUTHENTICATION = 407
 def classify_response(
     response: Response, http_codes: AbstractSet[int], wall_now: float
 ) -> Outcome:
-    reason = _refusal(response, http_codes)
     quota = _quota(response, wall_now)
+    reason = _refusal(response, http_codes, quota)
     if reason is not None:
         wait = _retry_after(response, wall_now)
         return Outcome(Verdict.REFUSED, reason, wait, quota)
@@ -75,9 +76,14 @@ def classify_exception(exception: Exception, request: Request) -> Outcome:
     return Outcome(Verdict.FAILED, reason)
 
 
-def _refusal(response: Response, http_codes: AbstractSet[int]) -> str | None:
+def _refusal(
+    response: Response, http_codes: AbstractSet[int], quota: Quota | None
+) -> str | None:
     if response.status in http_codes:
         return _status(response.status)
+    # So GitHub says it. A page that is forbidden for good is asked for once more.
+    if response.status == _FORBIDDEN and quota is not None and quota.remaining < 1:
+        return f"{_status(response.status)}, the quota is spent"
     error = _text(response.headers.get(_MEDIAWIKI_ERROR))
     return f"MediaWiki {error}" if error in _MEDIAWIKI_REFUSALS else None
 

@@ -66,6 +66,9 @@ OUR_OWN_DOING: tuple[type[Exception], ...] = (
 # aiohttp is sure to be installed.
 _TUNNEL_REFUSED = "ClientHttpProxyError"
 
+# Causes may go round in circles.
+_MOST_CAUSES = 100
+
 # Where HttpProxyMiddleware puts what it takes out of the proxy's URL.
 _PROXY_CREDENTIALS = "Proxy-Authorization"
 
@@ -197,7 +200,9 @@ def is_proxy_failure(exception: Exception) -> bool:
 
 def _causes(exception: BaseException) -> Iterator[BaseException]:
     cause: BaseException | None = exception
-    while cause is not None:
+    for _ in range(_MOST_CAUSES):
+        if cause is None:
+            return
         yield cause
         cause = cause.__cause__
 

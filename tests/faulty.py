@@ -282,6 +282,13 @@ FAULTS = (
         RESCHEDULED,
         _answer(200, MediaWiki_API_Error="maxlag"),
     ),
+    Fault(
+        "403 with a quota that is spent",
+        "403",
+        OVERLOAD,
+        RESCHEDULED,
+        _answer(403, X_RateLimit_Remaining="0", X_RateLimit_Reset="1"),
+    ),
     Fault("302 with Retry-After", "302", SERVED, FOLLOWED, _answer(302, **_LATER)),
     Fault("500 with Retry-After", "500", FAILURE, RETRIED, _answer(500, **_LATER)),
     Fault("403 with Retry-After", "403", FAILURE, PASSED_ON, _answer(403, **_LATER)),
