@@ -1,11 +1,9 @@
-"""Timers: to wake the engine when a request may go, to look around, to show things,
-and to feel how late they are."""
+"""Timers: to wake the engine when a request may go, to look around, to show things."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections import deque
 from typing import TYPE_CHECKING
 
 from scrapy.utils.asyncio import call_later
@@ -20,10 +18,6 @@ _LOOK_EVERY = 0.5
 # What is done again and again for people to see takes no more of the time than this.
 _LARGEST_SHARE = 0.01
 _LONGEST_REST = 2.0
-
-# Seconds between two beats of the pulse; so many of them are remembered.
-_BEAT = 0.1
-_BEATS = 10
 
 
 class Alarm:
@@ -83,53 +77,6 @@ class Watch:
         self._timer = None
         if self._look():
             self.start()
-
-
-class Pulse:
-    """Tells how slow the event loop is, from ``start`` until a second after
-    ``goes_on`` has returned True for the last time: a process with too much to do sees
-    all answers late, whichever host they are from."""
-
-    def __init__(self, goes_on: Callable[[], bool]) -> None:
-        self._goes_on = goes_on
-        self._due_at = math.inf
-        self._turns: deque[float] = deque(maxlen=_BEATS)
-        self._beats_left = 0
-        self._timer: CallLaterResult | None = None
-
-    @property
-    def slowest_turn(self) -> float:
-        """In seconds, of those felt in the last second, and of what is overdue."""
-        overdue = max(0.0, time.monotonic() - self._due_at)
-        return max(overdue, *self._turns) if self._turns else overdue
-
-    def start(self) -> None:
-        if self._timer is None:
-            self._turns.clear()
-            self._plan()
-
-    def stop(self) -> None:
-        self._due_at = math.inf
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _plan(self) -> None:
-        self._due_at = time.monotonic() + _BEAT
-        self._timer = call_later(_BEAT, self._beat)
-
-    def _beat(self) -> None:
-        self._due_at = time.monotonic()
-        self._timer = call_later(0, self._turned)
-
-    def _turned(self) -> None:
-        self._turns.append(time.monotonic() - self._due_at)
-        self._beats_left = _BEATS if self._goes_on() else self._beats_left - 1
-        if self._beats_left > 0:
-            self._plan()
-        else:
-            self._timer = None
-            self._due_at = math.inf
 
 
 class Beat:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from scrapy_politeness.alarm import Alarm, Pulse, Watch
+from scrapy_politeness.alarm import Alarm, Watch
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.engine import Engine
 from scrapy_politeness.gate import Gate
@@ -20,6 +20,7 @@ from scrapy_politeness.observe.census import Stock
 from scrapy_politeness.observe.news import News
 from scrapy_politeness.observe.sampler import Sampler
 from scrapy_politeness.permits import Permits, open_fleet
+from scrapy_politeness.pulse import Pulse
 from scrapy_politeness.records import Records
 from scrapy_politeness.robots import Robots
 from scrapy_politeness.stores.state import State
