@@ -10,7 +10,7 @@ from scrapy_politeness.extension import PolitenessExtension
 from scrapy_politeness.middleware import PolitenessMiddleware, RescheduleMiddleware
 from scrapy_politeness.pqueue import PolitePriorityQueue
 from scrapy_politeness.robots_size import RobotsSizeMiddleware
-from scrapy_politeness.settings import is_enabled, told
+from scrapy_politeness.settings import is_enabled, reject_own_job, told
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
@@ -26,9 +26,9 @@ _ROBOTS_SIZE_ORDER = 580
 class Addon:
     def update_settings(self, settings: BaseSettings) -> None:
         with told():
-            enabled = is_enabled(settings)
-        if not enabled:
-            raise NotConfigured
+            if not is_enabled(settings):
+                reject_own_job(settings)
+                raise NotConfigured
         for name, component, order in (
             ("DOWNLOADER_MIDDLEWARES", PolitenessMiddleware, _GATE_ORDER),
             ("DOWNLOADER_MIDDLEWARES", RescheduleMiddleware, _RESCHEDULE_ORDER),

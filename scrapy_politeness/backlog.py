@@ -15,6 +15,7 @@ from scrapy.pqueues import ScrapyPriorityQueue
 from scrapy.utils.python import global_object_name
 from scrapy.utils.request import request_from_dict
 
+from scrapy_politeness.job import DATABASE
 from scrapy_politeness.observe.names import printable
 from scrapy_politeness.stores.sqlite import open_database, write_ahead
 
@@ -199,7 +200,7 @@ class DiskBacklog:
             self._direction_of(start_queue_cls) if start_queue_cls else None
         )
         self._taken: dict[Request, int] = {}
-        self._db = _open(Path(folder, "requests.sqlite"), self._load)
+        self._db = _open(Path(folder, DATABASE), self._load)
         self._size = self._counts.total()
 
     def _load(self, db: sqlite3.Connection) -> None:

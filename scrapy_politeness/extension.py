@@ -16,7 +16,7 @@ from scrapy_politeness.observe.reporter import publish, report_of
 from scrapy_politeness.observe.terms import tell_terms
 from scrapy_politeness.policy import Policy
 from scrapy_politeness.robots_size import RobotsDownload
-from scrapy_politeness.settings import is_enabled, told
+from scrapy_politeness.settings import is_enabled, reject_job_of_others, told
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -40,6 +40,7 @@ class PolitenessExtension:
     def __init__(self, crawler: Crawler) -> None:
         if not is_enabled(crawler.settings):
             raise NotConfigured
+        reject_job_of_others(crawler.settings)
         self.policy = Policy.read(crawler.settings, crawler.spider)
         self.conduct = Conduct(self.policy, crawler)
         self._observers = Observers(

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from scrapy_politeness.backlog import DiskBacklog, MemoryBacklog, OwnBacklog
+from scrapy_politeness.job import SIGNATURE
 from scrapy_politeness.slot_queue import SlotQueue, conduct_of
 
 if TYPE_CHECKING:
@@ -16,13 +17,11 @@ if TYPE_CHECKING:
     from scrapy.pqueues import QueueProtocol
     from typing_extensions import Self
 
-# What Scrapy writes into active.json for a queue that still has requests. A list, so
-# that Scrapy's own default queue refuses to start on it instead of finding nothing.
-_SIGNATURE = ["scrapy_politeness.PolitePriorityQueue"]
-
 
 class PolitePriorityQueue(SlotQueue):
     """Pushing and popping cost O(log slots)."""
+
+    signature = SIGNATURE
 
     @classmethod
     def from_crawler(
@@ -51,7 +50,8 @@ class PolitePriorityQueue(SlotQueue):
         *,
         start_queue_cls: type[QueueProtocol] | None = None,
     ) -> None:
-        if startprios and startprios != _SIGNATURE:
+        # For schedulers with a folder of their own: of Scrapy's, it is known earlier.
+        if startprios and startprios != SIGNATURE:
             raise ValueError(
                 f"The requests in {key} were put there by another "
                 "SCHEDULER_PRIORITY_QUEUE than scrapy_politeness.PolitePriorityQueue; "
@@ -83,4 +83,4 @@ class PolitePriorityQueue(SlotQueue):
     def close(self) -> list[str]:
         left = bool(self._own_backlog)
         self._own_backlog.close()
-        return _SIGNATURE if left else []
+        return SIGNATURE if left else []

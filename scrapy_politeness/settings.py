@@ -16,9 +16,11 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import scrapy
+from scrapy.core.scheduler import Scheduler
 from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
+from scrapy.utils.misc import load_object
 
-from scrapy_politeness import rules
+from scrapy_politeness import job, rules
 from scrapy_politeness.core.governor import Bounds
 
 if TYPE_CHECKING:
@@ -156,6 +158,40 @@ def reject_no_requests(settings: BaseSettings) -> None:
     name = "CONCURRENT_REQUESTS"
     if scrapy.version_info < (2, 18):
         read(settings, name, rules.at_least_one)
+
+
+def reject_job_of_others(settings: BaseSettings) -> None:
+    """Before Scrapy opens the job, and writes over what it could be resumed with."""
+    if _is_polite(settings) and job.has_requests_of_others(settings["JOBDIR"]):
+        raise PolicyError(
+            "JOBDIR",
+            settings["JOBDIR"],
+            "its requests were put there by another SCHEDULER_PRIORITY_QUEUE than "
+            "scrapy_politeness.PolitePriorityQueue; only the queue that a job was "
+            "begun with can resume it",
+        )
+
+
+def reject_own_job(settings: BaseSettings) -> None:
+    """The other way round, when the add-on is off."""
+    if _has_job(settings) and job.has_requests_of_ours(settings["JOBDIR"]):
+        raise PolicyError(
+            "POLITENESS_ENABLED",
+            settings["POLITENESS_ENABLED"],
+            f"the job in JOBDIR={settings['JOBDIR']!r} was begun with "
+            "scrapy-politeness on, and only so can it be resumed",
+        )
+
+
+def _is_polite(settings: BaseSettings) -> bool:
+    queue = load_object(settings["SCHEDULER_PRIORITY_QUEUE"])
+    return _has_job(settings) and getattr(queue, "signature", None) is job.SIGNATURE
+
+
+def _has_job(settings: BaseSettings) -> bool:
+    """Other schedulers than Scrapy's may have their requests elsewhere."""
+    scheduler = load_object(settings["SCHEDULER"])
+    return bool(settings["JOBDIR"]) and issubclass(scheduler, Scheduler)
 
 
 def read_bounds(settings: BaseSettings) -> Bounds:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import sqlite3
 from collections import Counter
@@ -26,6 +27,11 @@ from scrapy.squeues import (
 from scrapy.utils.misc import build_from_crawler
 
 from scrapy_politeness import PolitePriorityQueue
+from scrapy_politeness.job import (
+    SIGNATURE,
+    has_requests_of_others,
+    has_requests_of_ours,
+)
 from tests.crawl import crawl, start_crawl
 from tests.ready import conduct_of, page, urls
 from tests.spiders import Pages
@@ -309,6 +315,28 @@ def test_scrapys_default_queue_refuses_ours(
         DownloaderAwarePriorityQueue.from_crawler(
             crawler(), PickleLifoDiskQueue, str(tmp_path), state
         )
+
+
+def test_whose_requests_a_job_has_can_be_told_after_a_kill_too(
+    crawler: Callable[..., Crawler], tmp_path: Path
+) -> None:
+    folder = tmp_path / "requests.queue"
+    folder.mkdir()
+    state = folder / "active.json"
+    assert not has_requests_of_ours(str(tmp_path))
+    queue = disk_queue(crawler(), folder)
+    queue.push(page("h/1"))
+    assert has_requests_of_ours(str(tmp_path))  # as if it was killed here
+    state.write_text(json.dumps(queue.close()), "utf-8")
+    assert has_requests_of_ours(str(tmp_path))
+    assert not has_requests_of_others(str(tmp_path))
+    queue = disk_queue(crawler(), folder, SIGNATURE)
+    assert queue.pop() is not None
+    state.write_text(json.dumps(queue.close()), "utf-8")
+    assert not has_requests_of_ours(str(tmp_path))
+    for left, others in (('{"h": [0]}', True), ("[0]", True), ("[", False)):
+        state.write_text(left, "utf-8")
+        assert has_requests_of_others(str(tmp_path)) == others
 
 
 def test_a_damaged_database_gives_a_clear_error(

@@ -10,7 +10,7 @@ from scrapy import Request, signals
 from scrapy.exceptions import DontCloseSpider
 from scrapy.utils.asyncio import call_later
 
-from tests.crawl import crawl, start_crawl
+from tests.crawl import STOCK, crawl, start_crawl
 from tests.settings import JITTER, fixed
 from tests.spiders import Pages, Walk, WithFiles
 
@@ -211,22 +211,49 @@ def test_a_users_own_priority_queue_wins_and_is_told_what_it_costs(
     assert "The scheduler does not use" in result.log
 
 
-def test_a_jobdir_of_another_queue_gives_a_clear_error(
-    site: Callable[..., Site], tmp_path: Path
+@pytest.mark.parametrize(
+    ("begun_with", "resumed_with", "told"),
+    [
+        (
+            STOCK,
+            {},
+            "JOBDIR={!r}: its requests were put there by another",
+        ),
+        (
+            {},
+            {"POLITENESS_ENABLED": False},
+            "POLITENESS_ENABLED=False: the job in JOBDIR={!r} was begun with",
+        ),
+    ],
+    ids=["begun without the add-on", "begun with it"],
+)
+def test_a_job_of_another_queue_is_left_as_it_is(
+    site: Callable[..., Site],
+    tmp_path: Path,
+    begun_with: dict[str, Any],
+    resumed_with: dict[str, Any],
+    told: str,
 ) -> None:
     server = site(60)
-    own = "scrapy.pqueues.DownloaderAwarePriorityQueue"
-    settings = {**BRISK, "JOBDIR": str(tmp_path), "POLITENESS_START_RATE": 2}
+    settings = {**BRISK, **fixed(4), "JOBDIR": str(tmp_path), "DOWNLOAD_DELAY": 0.2}
     with start_crawl(
-        urls=server.page_urls(),
-        settings={**settings, "SCHEDULER_PRIORITY_QUEUE": own},
+        urls=server.page_urls(), settings={**settings, **begun_with}
     ) as running:
         server.wait_for_arrivals(3)
         running.interrupt()
         running.wait(timeout=10)
-    result = crawl(urls=server.page_urls(), settings=settings)
+    before = contents(tmp_path)
+    assert tmp_path / "spider.state" in before
+    result = crawl(urls=server.page_urls(), settings={**settings, **resumed_with})
     assert result.returncode != 0
-    assert "were put there by another SCHEDULER_PRIORITY_QUEUE" in result.log
+    message = "CRITICAL: The crawl does not start: " + told.format(str(tmp_path))
+    assert result.log.count(message) == 1
+    assert "Spider opened" not in result.log
+    assert contents(tmp_path) == before
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 class Chain(Walk):
