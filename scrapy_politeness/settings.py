@@ -207,9 +207,16 @@ def read_bounds(settings: BaseSettings) -> Bounds:
             raise PolicyError(
                 name, raw(settings, name), f"must not exceed {other}={most!r}"
             )
+    start = read(settings, "POLITENESS_START_RATE", rules.positive)
+    if start > high and "POLITENESS_START_RATE" in settings:
+        logger.warning(
+            "POLITENESS_START_RATE=%(start).6g exceeds POLITENESS_MAX_RATE=%(high).6g, "
+            "at which slots start instead",
+            {"start": start, "high": high},
+        )
     return settled(
         Bounds(
-            start_rate=read(settings, "POLITENESS_START_RATE", rules.positive),
+            start_rate=start,
             min_rate=low,
             max_rate=high,
             decrease_factor=read(

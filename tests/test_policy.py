@@ -142,6 +142,18 @@ def test_the_slower_of_two_bounds_that_disagree_holds() -> None:
     assert slot(POLITENESS_START_RATE=0.01).bounds.min_rate == 0.01
 
 
+def test_a_start_above_the_most_is_told_if_it_was_meant(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    slot(POLITENESS_MAX_RATE=0.5)
+    assert not caplog.messages
+    slot(POLITENESS_START_RATE=50)
+    [message] = caplog.messages
+    assert message.startswith(
+        "POLITENESS_START_RATE=50 exceeds POLITENESS_MAX_RATE=10, "
+    )
+
+
 def test_scrapys_own_limits_keep_their_meaning() -> None:
     settings = {
         "DOWNLOAD_DELAY": 3,
