@@ -10,7 +10,7 @@ from scrapy.exceptions import IgnoreRequest
 
 from scrapy_politeness.core.outage import Outages
 from scrapy_politeness.observe.names import printable, public_request
-from scrapy_politeness.observe.text import duration
+from scrapy_politeness.observe.text import counted, duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,7 +69,7 @@ class GivingUp:
             return
         if not was_hopeless and self._outages.is_beyond_hope(slot.key):
             self._tell_end(slot, outage)
-        elif outage.times == _OFTEN and self._patience:
+        elif outage.times == _OFTEN and self._patience and self._pending(slot.key):
             self._tell(slot, outage)
 
     def is_beyond_hope(self, slot: Scope) -> bool:
@@ -97,26 +97,27 @@ class GivingUp:
 
     def _tell(self, slot: Scope, outage: Outage) -> None:
         self._log.warning(
-            "%(slot)s: nothing served for %(seconds)s, %(times)d times in a row, last "
-            "because of %(reason)s; %(pending)d requests wait. When that has gone on "
-            "for %(patience)s (POLITENESS_GIVE_UP_AFTER), they are given up",
+            "%(slot)s: nothing served%(span)s, %(times)d times in a row, last because "
+            "of %(reason)s. What waits%(pending)s is given up when that has gone on "
+            "for %(patience)s (POLITENESS_GIVE_UP_AFTER)",
             self._details(slot, outage),
         )
 
     def _tell_end(self, slot: Scope, outage: Outage) -> None:
         self._log.warning(
-            "%(slot)s: nothing served for %(seconds)s, %(times)d times in a row, last "
-            "because of %(reason)s: the %(pending)d requests that wait are given up "
+            "%(slot)s: nothing served%(span)s, %(times)d times in a row, last because "
+            "of %(reason)s. What waits%(pending)s is given up "
             "(POLITENESS_GIVE_UP_AFTER is %(patience)s)",
             self._details(slot, outage),
         )
 
     def _details(self, slot: Scope, outage: Outage) -> dict[str, object]:
+        pending = self._pending(slot.key)
         return {
             "slot": printable(slot.key),
             "times": outage.times,
-            "seconds": duration(outage.seconds),
+            "span": f" for {duration(outage.seconds)}" if outage.seconds >= 1 else "",
             "reason": outage.reason,
-            "pending": self._pending(slot.key),
+            "pending": f" ({counted(pending, 'request')})" if pending else "",
             "patience": duration(self._patience),
         }

@@ -155,7 +155,11 @@ def _packed_lines(size: Size) -> Answer:
     )
 
 
-_GIVEN_UP = ("{}: nothing served for", "requests that wait are given up", "In all, {}:")
+_GIVEN_UP = (
+    "{}: nothing served for",
+    "is given up (POLITENESS_GIVE_UP_AFTER",
+    "In all, {}:",
+)
 _TIMED_OUT = ("{}: rate ", "/s because of timeout; silent", "retrying <GET http://{}")
 _TOO_LONG = ("robots.txt of http://{}", "is longer than 500 KiB")
 

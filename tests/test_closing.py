@@ -119,7 +119,7 @@ def test_nothing_is_given_up_any_more_when_the_spider_closes(
         "JOBDIR": str(tmp_path),
     }
     with start_crawl(urls=server.page_urls(), settings=settings) as running:
-        running.wait_for_log("requests that wait are given up")
+        running.wait_for_log("is given up (POLITENESS_GIVE_UP_AFTER")
         running.interrupt()
         result = running.wait()
     assert len(server.arrivals) == 6

@@ -162,7 +162,7 @@ def test_check_asks_for_robots_txt_once_and_tells_what_it_wants(
     assert (found.exit_code, found.err) == (0, "")
     assert "allows this page" in found.out
     assert "Crawl-delay of 2 s, Request-rate of one per 4 s" in found.out
-    assert "0.249/s; 8 at once" in found.out
+    assert "0.249/s; at most 8 under way at once" in found.out
     assert told.json["robots"]["allowed"] is False
     assert told.json["robots"]["crawl_delay"] == 2.0
     assert told.json["rate"] == pytest.approx(0.25, rel=0.01)

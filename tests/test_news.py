@@ -7,11 +7,14 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from scrapy.settings import Settings
 
 from scrapy_politeness.core.governor import Bounds
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.scope import Scope
+from scrapy_politeness.giving_up import GivingUp
 from scrapy_politeness.observe.news import MOST_IN_STATS
+from scrapy_politeness.policy import Policy
 from scrapy_politeness.simulator import (
     ConnectionLimit,
     QueueingServer,
@@ -68,7 +71,7 @@ def test_speedups_and_waits_can_be_read_in_the_log(site: Callable[..., Site]) ->
         (RetryAfter(TokenBucket(4, burst=8)), "just under what the host allows"),
         (
             ConnectionLimit(3, 0.5, round_trip=0.05),
-            "requests at once, since it has refused",
+            "at once, since it has refused",
         ),
         (QueueingServer(5), "because of slow answers"),
     ],
@@ -97,6 +100,48 @@ def test_a_slot_is_warned_of_once_when_its_requests_have_waited_long(
     [warning] = lines(caplog, logging.WARNING)
     assert "waited for more than 30 s" in warning
     assert "because of your settings; now 0.5/s are sent, and 7 wait" in warning
+
+
+@pytest.mark.parametrize(
+    ("rate", "lowest", "told"),
+    [
+        (8.0, 0.1, "wiki.example.org: rate 8/s → 4/s because of 429; silent for 5.0 s"),
+        (8.0, 7.999, "wiki.example.org: rate 8/s → 7.999/s because of 429; silent for"),
+        (8.0, 8.0, "silent for 5.0 s because of 429; the rate stays at 8/s"),
+    ],
+)
+def test_a_rate_that_hardly_falls_is_not_told_as_twice_the_same(
+    caplog: pytest.LogCaptureFixture, rate: float, lowest: float, told: str
+) -> None:
+    observed = Newsroom().observe(scope(start_rate=rate, min_rate=lowest))
+    permit = observed.take(0.0)
+    observed.settle(permit, Outcome(Verdict.REFUSED, "429"), 0.1, 0.0)
+    [warning] = lines(caplog, logging.WARNING)
+    assert told in warning
+
+
+@pytest.mark.parametrize(
+    ("waiting", "told"),
+    [
+        (0, []),
+        (1, ["429. What waits (1 request) is given up when that has gone on for 1 d"]),
+        (2, ["429. What waits (2 requests) is given up when that has gone on for 1 d"]),
+    ],
+)
+def test_a_host_that_only_refuses_is_told_of_if_something_waits_for_it(
+    caplog: pytest.LogCaptureFixture, waiting: int, told: list[str]
+) -> None:
+    slot, room = scope(), Newsroom()
+    giving_up = GivingUp(
+        Policy.read(Settings()), room.news, lambda key: waiting, lambda key: slot, None
+    )
+    refused = Outcome(Verdict.REFUSED, "429")
+    for _ in range(3):
+        change = slot.settle(slot.take(slot.ready_at), refused, slot.ready_at, 0.0)
+        giving_up.learned(slot, refused, change)
+    warnings = lines(caplog, logging.WARNING)
+    start = "wiki.example.org: nothing served, 3 times in a row, last because of "
+    assert warnings == [f"{start}{end} (POLITENESS_GIVE_UP_AFTER)" for end in told]
 
 
 def test_of_thousands_of_hosts_only_slowdowns_are_told(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from scrapy_politeness.commands.terminal import CommandError, say, say_json, table
 from scrapy_politeness.observe.report import read_report
-from scrapy_politeness.observe.text import duration, escaped, rate, shortened
+from scrapy_politeness.observe.text import counted, duration, escaped, rate, shortened
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -58,8 +58,8 @@ def lines(report: Report) -> Iterator[str]:
         f"(from {report.started} on, by {report.software})"
     )
     yield (
-        f"{total.sent} requests sent, {total.served} served, {total.refused} refused, "
-        f"{total.timed_out} timed out, {total.failed} failed"
+        f"{counted(total.sent, 'request')} sent, {total.served} served, "
+        f"{total.refused} refused, {total.timed_out} timed out, {total.failed} failed"
     )
     for cause, seconds in total.ranked_causes:
         yield f"  {duration(seconds):>14}  {cause.value}"
@@ -67,7 +67,8 @@ def lines(report: Report) -> Iterator[str]:
         yield ""
         yield table(_HEADINGS, [_row(slot) for slot in report.slots])
     if report.others:
-        yield f"and {report.others} more hosts, with {report.other.sent} requests"
+        hosts = counted(report.others, "more host")
+        yield f"and {hosts}, with {counted(report.other.sent, 'request')}"
 
 
 def _row(slot: SlotReport) -> list[str]:

@@ -101,7 +101,8 @@ def _learned(check: Check) -> Iterator[str]:
         return
     learned = known.entry.learned
     if learned.ceiling is not None:
-        yield f"the host allows {rate(learned.ceiling)}, {learned.burst:.3g} at once"
+        bursts = f", in bursts of {learned.burst:.3g}" if learned.burst > 1 else ""
+        yield f"the host allows {rate(learned.ceiling)}{bursts}"
     if learned.concurrency is not None:
         yield f"the host bears {learned.concurrency} requests under way"
     yield f"known for {duration(max(0.0, time.time() - known.entry.at))}"
@@ -117,6 +118,6 @@ def _speed(check: Check) -> Iterator[str]:
     text = rate(min(status.rate, fastest))
     if status.rate < _NEARLY * fastest:
         text += f" at first, never more than {rate(fastest)}"
-    yield f"{text}; {status.concurrency} at once"
+    yield f"{text}; at most {status.concurrency} under way at once"
     if status.silent_for:
         yield f"nothing for the next {duration(status.silent_for)}"

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.observe.names import printable
+from scrapy_politeness.observe.text import counted
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -55,7 +56,10 @@ def _level(tally: Tally) -> int:
 
 def _account(tally: Tally) -> str:
     parts = [f"{tally.sent} sent", f"{tally.served} answered well"]
-    parts += [f"{times} times {name}" for name, times in tally.troubles.most_common()]
+    parts += [
+        f"{counted(times, 'time')} {name}"
+        for name, times in tally.troubles.most_common()
+    ]
     if tally.given_up:
-        parts.append(f"{tally.given_up} requests given up")
+        parts.append(f"{counted(tally.given_up, 'request')} given up")
     return ", ".join(parts)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.cause import Cause
 from scrapy_politeness.observe.names import printable
+from scrapy_politeness.observe.text import counted
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -38,6 +39,12 @@ _LONG_SILENCE = 10.0
 
 QUOTA = "its quota"
 
+_CUT = "%(slot)s: rate %(rates)s because of %(reason)s; silent for %(pause).1f s"
+_UNCHANGED = (
+    "%(slot)s: silent for %(pause).1f s because of %(reason)s; the rate stays at "
+    "%(rate).3g/s"
+)
+
 
 class RateNews:
     def __init__(self, spider: Spider | None) -> None:
@@ -50,18 +57,15 @@ class RateNews:
             tally.told_rate = change.old_rate
         if slot.concurrency != tally.told_concurrency:
             self._tell_concurrency(slot, tally)
-        details = {
+        details: dict[str, object] = {
             "slot": printable(slot.key),
             "reason": reason_of(outcome, change),
-            "old": change.old_rate,
-            "new": change.new_rate,
             "pause": change.pause,
         }
         if change.cut:
             self._log.warning(
-                "%(slot)s: rate %(old).3g/s → %(new).3g/s because of %(reason)s; "
-                "silent for %(pause).1f s",
-                details,
+                _UNCHANGED if change.new_rate == change.old_rate else _CUT,
+                {**details, "rates": _Rates(change), "rate": change.new_rate},
             )
             tally.told_rate = change.new_rate
             return
@@ -105,17 +109,19 @@ class RateNews:
             tally.told_relief = tally.told_relief or change.relieved
         self._log.log(
             level,
-            "%(slot)s: rate %(old).3g/s → %(new).3g/s because of %(reason)s",
-            details,
+            "%(slot)s: rate %(rates)s because of %(reason)s",
+            {**details, "rates": _Rates(change)},
         )
 
     def _tell_concurrency(self, slot: Scope, tally: Tally) -> None:
         before, tally.told_concurrency = tally.told_concurrency, slot.concurrency
         if before is not None and slot.concurrency < before:
             self._log.info(
-                "%(slot)s: at most %(most)d requests at once, since it has refused "
-                "more",
-                {"slot": printable(slot.key), "most": slot.concurrency},
+                "%(slot)s: at most %(most)s at once, since it has refused more",
+                {
+                    "slot": printable(slot.key),
+                    "most": counted(slot.concurrency, "request"),
+                },
             )
 
     def level(self, slot: Scope) -> int:
@@ -138,6 +144,22 @@ def reason_of(outcome: Outcome, change: Change) -> str:
     if outcome.quota is None and change.new_rate > change.old_rate:
         return "sustained success"
     return outcome.reason or QUOTA
+
+
+class _Rates:
+    """Put into words only when the line is written: with so many digits that the two
+    differ, if a few are enough."""
+
+    def __init__(self, change: Change) -> None:
+        self._change = change
+
+    def __str__(self) -> str:
+        change = self._change
+        for digits in range(3, 7):
+            old, new = f"{change.old_rate:.{digits}g}", f"{change.new_rate:.{digits}g}"
+            if old != new:
+                break
+        return f"{old}/s → {new}/s"
 
 
 def _place(slot: Scope, outcome: Outcome) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from scrapy_politeness.observe.text import counted
+
 if TYPE_CHECKING:
     from scrapy import Spider
 
@@ -18,8 +20,8 @@ def tell_terms(policy: Policy, spider: Spider | None, *, by_queue: bool) -> None
     _tell_rates(policy, log)
     if policy.limits:
         log.info(
-            "POLITENESS_LIMITS has limits for %(number)d names",
-            {"number": len(policy.limits)},
+            "POLITENESS_LIMITS has limits for %(names)s",
+            {"names": counted(len(policy.limits), "name")},
         )
     for what, limit in (
         ("all requests together", policy.global_limit),
@@ -28,8 +30,12 @@ def tell_terms(policy: Policy, spider: Spider | None, *, by_queue: bool) -> None
     ):
         if limit is not None:
             log.info(
-                "At most %(count)d requests in %(period).6g s for %(what)s",
-                {"count": limit.count, "period": limit.period, "what": what},
+                "At most %(count)s in %(period).6g s for %(what)s",
+                {
+                    "count": counted(limit.count, "request"),
+                    "period": limit.period,
+                    "what": what,
+                },
             )
     for what, path in (
         ("Learned rates are kept in", policy.state_path),

@@ -61,6 +61,10 @@ def _smaller(unit: str, seconds: float) -> str:
     return f" {count} {smaller}" if count else ""
 
 
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def rate(per_second: float) -> str:
     """Low rates are easier to read by the minute."""
     unit = rate_unit(per_second or 1.0)
