@@ -236,10 +236,16 @@ class Fleet:
             self._changed(slot)
 
     def _part(self, error: Away) -> None:
+        never_joined = self._is_away is None
+        manner = (
+            "alone, no faster than the start rate"
+            if never_joined
+            else "with an equal share of each budget"
+        )
         self._log.warning(
-            "Redis at %(where)s cannot be used now (%(error)s): the crawl goes on with "
-            "an equal share of each budget, and looks for Redis again and again",
-            {"where": self._where, "error": printable(str(error))},
+            "Redis at %(where)s cannot be used now (%(error)s): the crawl goes on "
+            "%(manner)s, and looks for Redis again and again",
+            {"where": self._where, "error": printable(str(error)), "manner": manner},
         )
         self._count("politeness/redis/outages", 1)
         self._is_away = True

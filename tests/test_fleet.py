@@ -293,7 +293,7 @@ def test_redis_that_comes_later_is_joined(site: Callable[..., Site]) -> None:
     redis = RedisServer()
     settings = {**SEARCHING, "POLITENESS_REDIS_URL": redis.url}
     with start_crawl(urls=server.page_urls(), settings=settings) as running:
-        running.wait_for_log("cannot be used now")
+        running.wait_for_log("goes on alone, no faster than the start rate")
         with redis:
             result = running.wait()
     assert_all_pages_once(server)
