@@ -150,10 +150,11 @@ def _rate(times: list[float], share: float) -> float:
 
 
 def _times(visits: Iterable[Visit]) -> dict[int, list[float]]:
-    """Robots.txt is no page; its limits hold from then on."""
+    """Robots.txt is no page; its limits hold from then on. What the host has dropped,
+    Twisted asks for once more by itself, at once."""
     times: dict[int, list[float]] = defaultdict(list)
     for visit in visits:
-        if visit.page != ROBOTS:
+        if visit.page != ROBOTS and visit.status:
             times[visit.host].append(visit.at)
     return times
 
