@@ -41,6 +41,7 @@ _NEARLY_DONE = 0.9
 _MOST_GROWN = 25
 
 PACKAGE = "scrapy_politeness"
+_ROOT = str(Path(__file__).parents[2])
 
 
 class LongRun(Spider):
@@ -207,7 +208,9 @@ class Gauge:
 
 
 def our_names(things: Iterable[object]) -> list[str]:
-    return [name for name in map(repr, things) if PACKAGE in name]
+    # The folder of the checkout may be called like the package.
+    names = (repr(thing).replace(_ROOT, "") for thing in things)
+    return [name for name in names if PACKAGE in name]
 
 
 def delayed_calls() -> list[object]:
