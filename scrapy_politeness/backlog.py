@@ -230,9 +230,8 @@ class DiskBacklog:
     def pop(self, slot: str) -> Request | None:
         with self._transaction():
             self._strike_off_done()
-            found = self._db.execute(_NEXT, (slot,)).fetchone()
+            found = self._next(slot)
             if found is None:
-                self._lost(slot)
                 return None
             key, body = found
             self._db.execute("UPDATE requests SET taken = 1 WHERE id = ?", (key,))
@@ -254,9 +253,8 @@ class DiskBacklog:
         return request
 
     def peek(self, slot: str) -> Request | None:
-        found = self._db.execute(_NEXT, (slot,)).fetchone()
+        found = self._next(slot)
         if found is None:
-            self._lost(slot)
             return None
         _, body = found
         try:
@@ -264,11 +262,13 @@ class DiskBacklog:
         except DAMAGE:
             return self.pop(slot)  # which drops it, and says so
 
-    def _lost(self, slot: str) -> None:
-        """The file is damaged: what was counted is not there."""
-        number = self._counts.pop(slot)
-        self._size -= number
-        self._warn_dropped(number)
+    def _next(self, slot: str) -> tuple[int, bytes] | None:
+        found: tuple[int, bytes] | None = self._db.execute(_NEXT, (slot,)).fetchone()
+        if found is None:  # the file is damaged: what was counted is not there
+            number = self._counts.pop(slot)
+            self._size -= number
+            self._warn_dropped(number)
+        return found
 
     def _warn_dropped(self, number: int) -> None:
         if number:

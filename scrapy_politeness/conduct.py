@@ -125,11 +125,12 @@ class Conduct:
 
     def claimable_at(self, queue_key: str) -> float:
         """Return from when on its slot lets the queue hand out a request."""
-        if self.is_beyond_hope(queue_key):
-            return -math.inf
         slot = self.layers.seen(queue_key)
-        if slot is not None and self.robots.holds(slot):
-            return math.inf
+        if slot is not None:
+            if self.giving_up.is_beyond_hope(slot):
+                return -math.inf
+            if self.robots.holds(slot):
+                return math.inf
         if self.layers.is_free(queue_key):
             return -math.inf
         return self.permits.claimable_at(slot)
@@ -137,6 +138,12 @@ class Conduct:
     def is_beyond_hope(self, queue_key: str) -> bool:
         slot = self.layers.seen(queue_key)
         return slot is not None and self.giving_up.is_beyond_hope(slot)
+
+    def give_up_hopeless(self, request: Request, slot: Scope) -> None:
+        """Raise GivenUp where there is no hope; not when the spider closes, because
+        the next run may have more luck."""
+        if self.giving_up.is_beyond_hope(slot) and not self.engine.is_closing:
+            raise self.giving_up.give_up(request, slot)
 
     def handed_out(self, request: Request, queue_key: str, now: float) -> None:
         """The queue has given a request to the engine."""

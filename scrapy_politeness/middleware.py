@@ -209,8 +209,7 @@ class PolitenessMiddleware:
         conduct = self._conduct
         unscheduled = self._is_unscheduled(request)
         conduct.journeys.unclaim(request)
-        if conduct.giving_up.is_beyond_hope(scope) and not conduct.engine.is_closing:
-            raise conduct.giving_up.give_up(request, scope)
+        conduct.give_up_hopeless(request, scope)
         if unscheduled:
             self._count_drop(request)
             raise IgnoreRequest("The spider closes while this request was held")
@@ -270,13 +269,8 @@ class RescheduleMiddleware:
         if request.meta.get("dont_retry"):
             return response
         scope = self._conduct.layers.slot_for(request)
-        giving_up = self._conduct.giving_up
-        if (
-            scope is not None
-            and giving_up.is_beyond_hope(scope)
-            and not self._conduct.engine.is_closing
-        ):
-            raise giving_up.give_up(request, scope)
+        if scope is not None:
+            self._conduct.give_up_hopeless(request, scope)
         return self._copy(request, response) or response
 
     def _copy(self, request: Request, response: Response) -> Request | None:
