@@ -37,7 +37,7 @@ def limit_unpacking(request: Request) -> None:
 
 def unlimit_download(request: Request) -> None:
     """What follows a redirect, or is asked for again, has the limit in its meta."""
-    if robots_site(request) is not None and request.meta.get(_LIMIT) == _MAX_UNPACKED:
+    if request.meta.get(_LIMIT) == _MAX_UNPACKED and robots_site(request) is not None:
         del request.meta[_LIMIT]
 
 
