@@ -8,9 +8,12 @@
 """
 
 from scrapy_politeness.simulator.busy import ConnectionLimit, QueueingServer
-from scrapy_politeness.simulator.report import Recovery, Report
+from scrapy_politeness.simulator.crawl import Crawl
+from scrapy_politeness.simulator.latencies import Latencies, lognormal, mixed, runs
+from scrapy_politeness.simulator.report import Pages, Recovery, Report
 from scrapy_politeness.simulator.run import Law, Network, simulate
 from scrapy_politeness.simulator.servers import (
+    Balancer,
     FixedWindow,
     Server,
     SlidingWindow,
@@ -19,27 +22,54 @@ from scrapy_politeness.simulator.servers import (
 from scrapy_politeness.simulator.steps import Steps, day_and_night
 from scrapy_politeness.simulator.voices import (
     QuotaHeaders,
+    QuotaOnPages,
     RetryAfter,
     always,
     true_wait,
 )
+from scrapy_politeness.simulator.weather import (
+    BrokenPages,
+    Healthy,
+    Noise,
+    Outage,
+    Slots,
+    error,
+    refused,
+    unanswered,
+)
 
 __all__ = [
+    "Balancer",
+    "BrokenPages",
     "ConnectionLimit",
+    "Crawl",
     "FixedWindow",
+    "Healthy",
+    "Latencies",
     "Law",
     "Network",
+    "Noise",
+    "Outage",
+    "Pages",
     "QueueingServer",
     "QuotaHeaders",
+    "QuotaOnPages",
     "Recovery",
     "Report",
     "RetryAfter",
     "Server",
     "SlidingWindow",
+    "Slots",
     "Steps",
     "TokenBucket",
     "always",
     "day_and_night",
+    "error",
+    "lognormal",
+    "mixed",
+    "refused",
+    "runs",
     "simulate",
     "true_wait",
+    "unanswered",
 ]

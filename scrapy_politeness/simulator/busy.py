@@ -49,7 +49,7 @@ class ConnectionLimit:
         self._times = _Service(service, variation, seed)
         self._busy_until: list[float] = []
 
-    def arrive(self, now: float) -> Reply:
+    def arrive(self, now: float, page: int = 0) -> Reply:
         self._release(now)
         if len(self._busy_until) >= self._limit:
             return Reply(now, served=False)
@@ -94,7 +94,7 @@ class QueueingServer:
         self._times = _Service(self.service, variation, seed)
         self._free_at = [0.0] * workers
 
-    def arrive(self, now: float) -> Reply:
+    def arrive(self, now: float, page: int = 0) -> Reply:
         done = max(now, self._free_at[0]) + self._times.draw()
         heapreplace(self._free_at, done)
         return Reply(done, served=True)

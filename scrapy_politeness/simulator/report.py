@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from scrapy_politeness.simulator.crawl import Crawl, Failing
     from scrapy_politeness.simulator.servers import Server
 
 # The limit is reached when a window has served this share of what it allowed. The
@@ -41,12 +43,16 @@ class Trace:
 
 
 class Log:
-    """What one client saw: when which answers came, in the order of time."""
+    """What one client saw: when which answers came, in the order of time. Of those
+    that were refused, ``unlucky`` were so whatever the rate was."""
 
-    def __init__(self) -> None:
+    def __init__(self, crawl: Crawl | None = None) -> None:
+        self.crawl = crawl
         self.served_at = array("d")
         self.refused_at = array("d")
+        self.unlucky = 0
         self.timed_out_at = array("d")
+        self.failed_at = array("d")
         self.latencies = array("d")
         self.trace = Trace()
 
@@ -56,7 +62,9 @@ class Log:
         every.served_at = array("d", sorted(t for log in logs for t in log.served_at))
         every.refused_at = array("d", sorted(t for log in logs for t in log.refused_at))
         for log in logs:
+            every.unlucky += log.unlucky
             every.timed_out_at += log.timed_out_at
+            every.failed_at += log.failed_at
             every.latencies += log.latencies
         return every
 
@@ -72,6 +80,32 @@ class Recovery:
 
 
 @dataclass(frozen=True, slots=True)
+class Pages:
+    """What became of the pages of a crawl. ``served_99_at`` is when 99 % of those that
+    were served in the end had been, ``last_served_at`` when all had; ``share`` is how
+    many the server would have allowed until then. ``given_up`` are the others."""
+
+    served: int
+    given_up: tuple[Failing, ...]
+    served_99_at: float
+    last_served_at: float
+    share: float
+
+    @classmethod
+    def of(cls, crawl: Crawl, log: Log, server: Server) -> Pages:
+        served_at = log.served_at or [0.0]
+        last = served_at[-1]
+        allowed = server.burst + server.allowed(0.0, last)
+        return cls(
+            served=crawl.served,
+            given_up=tuple(crawl.given_up),
+            served_99_at=served_at[math.ceil(0.99 * len(served_at)) - 1],
+            last_served_at=last,
+            share=crawl.served / allowed if allowed else 0.0,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Of one client, or of all of them together.
 
@@ -83,6 +117,9 @@ class Report:
     ten seconds long, or the limit's own period, or as long as 20 requests take: the
     longest of these. A recovery is measured in the same way from the change on.
 
+    ``refused`` are all that the server refused, ``unlucky`` those of them that had
+    nothing to do with its limit, ``failed`` those that ended in an error.
+
     Latencies are of what was served. ``trace`` is the rate over time, ``(time,
     requests per second)``; the sum of several clients has none.
     """
@@ -90,7 +127,9 @@ class Report:
     seconds: float
     served: int
     refused: int
+    unlucky: int
     timed_out: int
+    failed: int
     allowed: float
     reached_at: float | None
     refused_until_reached: int
@@ -99,6 +138,7 @@ class Report:
     unloaded_latency: float
     trace: tuple[tuple[float, float], ...]
     clients: tuple[Report, ...] = ()
+    pages: Pages | None = None
 
     @property
     def efficiency(self) -> float:
@@ -107,6 +147,11 @@ class Report:
     @property
     def refusals_per_100(self) -> float:
         return 100 * self.refused / max(1, self.served)
+
+    @property
+    def over_limit_per_100(self) -> float:
+        """Refusals on top of the bad luck."""
+        return 100 * (self.refused - self.unlucky) / max(1, self.served)
 
     @property
     def timeouts_per_100(self) -> float:
@@ -137,7 +182,9 @@ def _report(
         seconds=seconds,
         served=len(log.served_at),
         refused=len(log.refused_at),
+        unlucky=log.unlucky,
         timed_out=len(log.timed_out_at),
+        failed=len(log.failed_at),
         allowed=share * (server.burst + server.allowed(0.0, seconds)),
         reached_at=start.after,
         refused_until_reached=start.refused,
@@ -148,6 +195,7 @@ def _report(
         unloaded_latency=travel + server.service,
         trace=tuple(log.trace.points),
         clients=clients,
+        pages=None if log.crawl is None else Pages.of(log.crawl, log, server),
     )
 
 
@@ -165,6 +213,8 @@ def _sustained_at(
 ) -> float | None:
     """When the first window between the two times was over that was well used."""
     rate = server.allowed(after, after + 1)
+    if not rate:
+        return None
     width = max(_SHORTEST_WINDOW, server.period, _FEWEST_ALLOWED / rate)
     oldest = bisect_left(served_at, after)
     newest_of_all = bisect_right(served_at, until)

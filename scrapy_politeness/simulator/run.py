@@ -1,4 +1,5 @@
-"""Clients with an endless backlog send to one server, on virtual time.
+"""Clients with an endless backlog, or so many pages to get, send to one server, on
+virtual time.
 
 A heap holds what is still to come: a request that arrives at the server, an answer
 that arrives at its client. What a client may send next is known from its law, so
@@ -14,7 +15,9 @@ from random import Random
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
+from scrapy_politeness.simulator.crawl import Crawl
 from scrapy_politeness.simulator.report import Log, Report, report_of
+from scrapy_politeness.simulator.servers import OVER_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,34 +66,53 @@ def simulate(
     seed: int = 0,
     network: Network = Network(),  # noqa: B008 - it is frozen
     timeout: float = 30.0,
+    pages: int | None = None,
 ) -> Report:
-    """Let one client for each law send to the server for so many virtual seconds.
+    """Let one client for each law send to the server for so many virtual seconds; with
+    ``pages``, until each of them has served or given up so many, if that is earlier.
 
     A client gives up on a request after ``timeout`` seconds; the server does not.
     Laws and server are used up by it: make new ones for the next run.
     """
-    run = _Run(laws, server, Random(seed), network, timeout)
-    run.until(seconds)
+    run = _Run(laws, server, Random(seed), network, timeout, pages)
+    ended_at = run.until(seconds)
     logs = [client.log for client in run.clients]
-    return report_of(logs, server, seconds, network.round_trip)
+    return report_of(logs, server, ended_at, network.round_trip)
 
 
 class _Client:
-    __slots__ = ("due", "law", "log")
+    """Without a ``crawl``, its backlog is endless: page after page, each once."""
 
-    def __init__(self, law: Law) -> None:
+    __slots__ = ("crawl", "due", "law", "log", "sent")
+
+    def __init__(self, law: Law, crawl: Crawl | None) -> None:
         self.law = law
-        self.log = Log()
+        self.crawl = crawl
+        self.log = Log(crawl)
+        self.sent = 0
         self.plan()
 
     def plan(self) -> None:
         self.due = self.law.ready_at if self.law.has_room else math.inf
+        if self.crawl is not None:
+            self.due = max(self.due, self.crawl.ready_at)
+
+    def next_page(self, now: float) -> int:
+        if self.crawl is not None:
+            return self.crawl.take(now)
+        self.sent += 1
+        return self.sent - 1
+
+    @property
+    def is_done(self) -> bool:
+        return self.crawl is not None and self.crawl.is_over
 
 
 class _Flight(NamedTuple):
     client: _Client
     permit: Permit
     sent_at: float
+    page: int
 
 
 class _Run:
@@ -101,8 +123,11 @@ class _Run:
         random: Random,
         network: Network,
         timeout: float,
+        pages: int | None,
     ) -> None:
-        self.clients = [_Client(law) for law in laws]
+        self.clients = [
+            _Client(law, None if pages is None else Crawl(pages)) for law in laws
+        ]
         self._server = server
         self._random = random
         self._one_way = network.latency / 2
@@ -116,22 +141,25 @@ class _Run:
         self._number = 0
         self._now = 0.0
 
-    def until(self, end: float) -> None:
+    def until(self, end: float) -> float:
+        """Return when it was over: at the end, or when there was nothing left to do."""
         events = self._events
         sender = self._next_sender()
         while True:
             if events and events[0][0] <= sender.due:
                 self._now, _, flight, outcome = heappop(events)
                 if self._now > end:
-                    return
+                    return end
                 if outcome is None:
                     self._arrive(flight)
                     continue
                 self._settle(flight, outcome)
+                if flight.client.is_done and all(c.is_done for c in self.clients):
+                    return self._now
             else:
                 self._now = max(self._now, sender.due)
                 if self._now > end:
-                    return
+                    return end
                 self._send(sender)
             sender = self._next_sender()
 
@@ -142,12 +170,12 @@ class _Run:
 
     def _send(self, client: _Client) -> None:
         now = self._now
-        flight = _Flight(client, client.law.take(now), now)
+        flight = _Flight(client, client.law.take(now), now, client.next_page(now))
         client.plan()
         self._plan(now + self._travel(), flight, None)
 
     def _arrive(self, flight: _Flight) -> None:
-        reply = self._server.arrive(self._now)
+        reply = self._server.arrive(self._now, flight.page)
         back_at = reply.at + self._travel()
         given_up_at = flight.sent_at + self._timeout
         if back_at > given_up_at:
@@ -157,18 +185,24 @@ class _Run:
 
     def _settle(self, flight: _Flight, outcome: Outcome) -> None:
         now = self._now
-        client, permit, sent_at = flight
+        client, permit, sent_at, page = flight
         change = client.law.settle(permit, outcome, now, self._random.random())
+        if client.crawl is not None:
+            client.crawl.settle(page, outcome, now)
         client.plan()
         log = client.log
         log.trace.note(now, change.new_rate)
-        if outcome.verdict is Verdict.SERVED:
+        verdict = outcome.verdict
+        if verdict is Verdict.SERVED:
             log.served_at.append(now)
             log.latencies.append(now - sent_at)
-        elif outcome.verdict is Verdict.REFUSED:
+        elif verdict is Verdict.REFUSED:
             log.refused_at.append(now)
-        else:
+            log.unlucky += outcome.reason != OVER_LIMIT
+        elif verdict is Verdict.TIMED_OUT:
             log.timed_out_at.append(now)
+        else:
+            log.failed_at.append(now)
 
     def _plan(self, at: float, flight: _Flight, outcome: Outcome | None) -> None:
         self._number += 1
@@ -185,7 +219,8 @@ def _due(client: _Client) -> float:
 
 def _outcome(reply: Reply) -> Outcome:
     if not reply.served:
-        return Outcome(Verdict.REFUSED, "429", reply.retry_after, reply.quota)
+        verdict = Verdict.FAILED if reply.broken else Verdict.REFUSED
+        return Outcome(verdict, reply.reason, reply.retry_after, reply.quota)
     if reply.quota is None:
         return _SERVED
     return Outcome(Verdict.SERVED, quota=reply.quota)

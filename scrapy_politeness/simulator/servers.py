@@ -2,30 +2,44 @@
 
 Those in this file count requests and answer at once; those that take time to answer
 are in ``busy``. What a server says besides (Retry-After, quota headers) is in
-``voices``. Requests must arrive in the order of time.
+``voices``, what goes wrong whatever the rate is in ``weather``. Requests must arrive
+in the order of time.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from typing import NamedTuple, Protocol
+from random import Random
+from statistics import median
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from scrapy_politeness.core.quota import Quota
 from scrapy_politeness.simulator.steps import Steps
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 # Sums of floats miss a whole number by a little: a token that is due, or a window
 # that is over, must not be missed by it.
 ROUNDING = 1e-9
 
 
+# What a refusal by a limit is called; all others have nothing to do with the rate.
+OVER_LIMIT = "429"
+
+
 class Reply(NamedTuple):
-    """``at`` is when the server has answered; a refusal may say how long to wait."""
+    """``at`` is when the server has answered, which may be never: infinite. A refusal
+    may say how long to wait. What is ``broken`` is an error, not a refusal: a
+    connection that was reset, a 500."""
 
     at: float
     served: bool
     retry_after: float | None = None
     quota: Quota | None = None
+    reason: str = OVER_LIMIT
+    broken: bool = False
 
 
 class Server(Protocol):
@@ -41,7 +55,8 @@ class Server(Protocol):
     def service(self) -> float:
         """Seconds that an answer takes while nobody else is asking."""
 
-    def arrive(self, now: float) -> Reply: ...
+    def arrive(self, now: float, page: int = 0) -> Reply:
+        """Answer a request for the page of that number."""
 
     def wait(self, now: float) -> float:
         """Seconds until it would serve one more, if none came before."""
@@ -59,6 +74,31 @@ class CountingServer(Server, Protocol):
     def quota(self, now: float) -> Quota: ...
 
 
+S = TypeVar("S", bound=Server)
+
+
+class Wrapper(Generic[S]):
+    """A server in front of another one: what it does not change is that one's."""
+
+    def __init__(self, server: S) -> None:
+        self.server = server
+        self.burst = server.burst
+        self.period = server.period
+        self.service = server.service
+
+    def arrive(self, now: float, page: int = 0) -> Reply:
+        return self.server.arrive(now, page)
+
+    def wait(self, now: float) -> float:
+        return self.server.wait(now)
+
+    def allowed(self, start: float, end: float) -> float:
+        return self.server.allowed(start, end)
+
+    def changes(self, end: float) -> list[float]:
+        return self.server.changes(end)
+
+
 class TokenBucket:
     period = 0.0
     service = 0.0
@@ -69,7 +109,7 @@ class TokenBucket:
         self._tokens = burst
         self._filled_at = 0.0
 
-    def arrive(self, now: float) -> Reply:
+    def arrive(self, now: float, page: int = 0) -> Reply:
         self._fill(now)
         served = self._tokens >= 1 - ROUNDING
         if served:
@@ -126,7 +166,7 @@ class FixedWindow(_Steady):
         self._ends = phase
         self._count = 0
 
-    def arrive(self, now: float) -> Reply:
+    def arrive(self, now: float, page: int = 0) -> Reply:
         self._turn(now)
         served = self._count < self._limit
         if served:
@@ -160,7 +200,7 @@ class SlidingWindow(_Steady):
         self._counts_refused = counts_refused
         self._counted: deque[float] = deque()
 
-    def arrive(self, now: float) -> Reply:
+    def arrive(self, now: float, page: int = 0) -> Reply:
         self._forget(now)
         served = len(self._counted) < self._limit
         if served or self._counts_refused:
@@ -183,3 +223,33 @@ class SlidingWindow(_Steady):
         counted, before = self._counted, now - self.period + ROUNDING
         while counted and counted[0] <= before:
             counted.popleft()
+
+
+class Balancer:
+    """Hands requests to one of several servers: to each in turn, or by chance where
+    ``seed`` is given."""
+
+    def __init__(self, servers: Sequence[Server], *, seed: int | None = None) -> None:
+        self._servers = servers
+        self._random = None if seed is None else Random(f"balancer {seed}")
+        self._next = 0
+        self.burst = sum(server.burst for server in servers)
+        self.period = max(server.period for server in servers)
+        self.service = median(server.service for server in servers)
+
+    def arrive(self, now: float, page: int = 0) -> Reply:
+        server = self._servers[self._next]
+        if self._random is None:
+            self._next = (self._next + 1) % len(self._servers)
+        else:
+            self._next = self._random.randrange(len(self._servers))
+        return server.arrive(now, page)
+
+    def wait(self, now: float) -> float:
+        return self._servers[self._next].wait(now)
+
+    def allowed(self, start: float, end: float) -> float:
+        return sum(server.allowed(start, end) for server in self._servers)
+
+    def changes(self, end: float) -> list[float]:
+        return sorted({at for server in self._servers for at in server.changes(end)})

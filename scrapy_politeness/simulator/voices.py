@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
-from scrapy_politeness.simulator.servers import CountingServer, Reply, Server
+from scrapy_politeness.simulator.servers import (
+    CountingServer,
+    Reply,
+    Server,
+    Wrapper,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
 
-S = TypeVar("S", bound=Server)
+    from scrapy_politeness.core.quota import Quota
 
 
 def true_wait(wait: float) -> float:
@@ -24,18 +29,7 @@ def always(seconds: float) -> Callable[[float], float]:
     return lambda _wait: seconds
 
 
-class _Voice(Generic[S]):
-    def __init__(self, server: S) -> None:
-        self._server = server
-        self.burst = server.burst
-        self.period = server.period
-        self.service = server.service
-        self.wait = server.wait
-        self.allowed = server.allowed
-        self.changes = server.changes
-
-
-class RetryAfter(_Voice[Server]):
+class RetryAfter(Wrapper[Server]):
     """Refusals say how long to wait: ``says`` makes it out of the true wait."""
 
     def __init__(
@@ -44,14 +38,14 @@ class RetryAfter(_Voice[Server]):
         super().__init__(server)
         self._says = says
 
-    def arrive(self, now: float) -> Reply:
-        reply = self._server.arrive(now)
+    def arrive(self, now: float, page: int = 0) -> Reply:
+        reply = self.server.arrive(now, page)
         if reply.served:
             return reply
-        return reply._replace(retry_after=self._says(self._server.wait(now)))
+        return reply._replace(retry_after=self._says(self.server.wait(now)))
 
 
-class QuotaHeaders(_Voice[CountingServer]):
+class QuotaHeaders(Wrapper[CountingServer]):
     """Every reply says what is left, the reset in whole seconds, rounded up.
 
     Without ``policy`` the length of the window is not told: so did X-RateLimit-* and
@@ -62,12 +56,25 @@ class QuotaHeaders(_Voice[CountingServer]):
         super().__init__(server)
         self._policy = policy
 
-    def arrive(self, now: float) -> Reply:
-        reply = self._server.arrive(now)
-        quota = self._server.quota(now)
+    def arrive(self, now: float, page: int = 0) -> Reply:
+        reply = self.server.arrive(now, page)
+        quota = self.server.quota(now)
         told = replace(
             quota,
             reset=math.ceil(quota.reset),
             window=quota.window if self._policy else None,
         )
         return reply._replace(quota=told)
+
+
+class QuotaOnPages(Wrapper[Server]):
+    """These pages, such as a login, say what is left of a quota of their own."""
+
+    def __init__(self, server: Server, pages: Container[int], quota: Quota) -> None:
+        super().__init__(server)
+        self._pages = pages
+        self._quota = quota
+
+    def arrive(self, now: float, page: int = 0) -> Reply:
+        reply = self.server.arrive(now, page)
+        return reply._replace(quota=self._quota) if page in self._pages else reply
