@@ -64,7 +64,7 @@ def simulate(
     *,
     seconds: float = 3600.0,
     seed: int = 0,
-    network: Network = Network(),  # noqa: B008 - it is frozen
+    network: Network = Network(),
     timeout: float = 30.0,
     pages: int | None = None,
 ) -> Report:
