@@ -8,7 +8,8 @@
 """
 
 from scrapy_politeness.simulator.busy import ConnectionLimit, QueueingServer
-from scrapy_politeness.simulator.crawl import Crawl
+from scrapy_politeness.simulator.crawl import GivenUp
+from scrapy_politeness.simulator.failing import Persistence
 from scrapy_politeness.simulator.latencies import Latencies, lognormal, mixed, runs
 from scrapy_politeness.simulator.report import Pages, Recovery, Report
 from scrapy_politeness.simulator.run import Law, Network, simulate
@@ -42,8 +43,8 @@ __all__ = [
     "Balancer",
     "BrokenPages",
     "ConnectionLimit",
-    "Crawl",
     "FixedWindow",
+    "GivenUp",
     "Healthy",
     "Latencies",
     "Law",
@@ -51,6 +52,7 @@ __all__ = [
     "Noise",
     "Outage",
     "Pages",
+    "Persistence",
     "QueueingServer",
     "QuotaHeaders",
     "QuotaOnPages",

@@ -3,66 +3,57 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.outcome import Outcome, Verdict
+from scrapy_politeness.simulator.failing import Failures, Persistence
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+# As POLITENESS_MAX_RESCHEDULES has it.
+_MOST_RESCHEDULES = 20
 
-_FIRST_GAP = 5.0
-_LONGEST_GAP = 300.0
-_MOST_FAILURES = 8
-_SHORTEST_TRIAL = 600.0
-_MOST_FAILURES_ALONE = 4
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """A page that was asked for ``tries`` times within so many ``seconds``."""
+
+    page: int
+    tries: int
+    seconds: float
 
 
 @dataclass(slots=True)
-class Failing:
-    """A page that has failed ``times``, from ``since`` until ``until``."""
-
-    page: int
-    since: float
-    until: float
-    times: int = 0
+class _Failing:
+    failures: Failures
+    first_at: float
+    tries: int = 1
 
     @property
-    def seconds(self) -> float:
-        return self.until - self.since
-
-
-def next_try(failing: Failing, *, alone: bool) -> float | None:
-    """When to ask for a page again, or None if it is given up. It is ``alone`` if no
-    page is left that has not failed: then nobody wants to wait long for it."""
-    most = _MOST_FAILURES_ALONE if alone else _MOST_FAILURES
-    if failing.times >= most and (alone or failing.seconds >= _SHORTEST_TRIAL):
-        return None
-    gap = _FIRST_GAP * 2.0 ** min(failing.times - 1, 64)
-    return failing.until + min(gap, _LONGEST_GAP)
+    def is_known(self) -> bool:
+        """Tell whether it is known that the page fails, and not the host."""
+        return self.failures.times > 0
 
 
 class Crawl:
     """Pages are numbered from 0, and asked for in that order. One that has failed goes
-    as soon as it may be tried again.
+    behind the others, or as soon as its gap is over; but never first after a failure,
+    or a few of them would be all that is asked for after each silence."""
 
-    ``policy`` is asked when that is, after each failure and as soon as the failing
-    pages are alone.
-    """
-
-    def __init__(
-        self, pages: int, policy: Callable[..., float | None] = next_try
-    ) -> None:
+    def __init__(self, pages: int, persistence: Persistence) -> None:
         self.pages = pages
         self.served = 0
-        self.given_up: list[Failing] = []
-        self._policy = policy
+        self.given_up: list[GivenUp] = []
+        self._persistence = persistence
         self._next = 0
-        # Pages that were not answered yet, for better or worse.
-        self._unknown = pages
-        self._failing: dict[int, Failing] = {}
-        self._waiting: list[tuple[float, int]] = []
+        self._failing: dict[int, _Failing] = {}
+        # Pages with the time until which they stay behind the others, and those with
+        # the time until which they are held back in any case.
+        self._behind: list[tuple[float, int]] = []
+        self._held: list[tuple[float, int]] = []
+        # Pages that are neither done nor known to fail.
+        self._others = pages
+        self._served_sent_at = -math.inf
+        self._has_just_failed = False
 
     def __repr__(self) -> str:
         return (
@@ -77,50 +68,77 @@ class Crawl:
     @property
     def ready_at(self) -> float:
         """From when on there is a page to ask for; infinite if all are under way."""
-        if self._next < self.pages:
+        if self._next < self.pages or self._behind:
             return -math.inf
-        return self._waiting[0][0] if self._waiting else math.inf
+        return self._held[0][0] if self._held else math.inf
 
     def take(self, now: float) -> int:
-        if self._waiting and self._waiting[0][0] <= now:
-            return heappop(self._waiting)[1]
-        self._next += 1
-        return self._next - 1
+        untried = self._next < self.pages
+        if not (untried and self._has_just_failed):
+            for waiting in (self._held, self._behind):
+                if waiting and waiting[0][0] <= now:
+                    return heappop(waiting)[1]
+        if untried:
+            self._next += 1
+            return self._next - 1
+        return heappop(self._behind)[1]
 
-    def settle(self, page: int, outcome: Outcome, now: float) -> None:
+    def settle(
+        self, page: int, outcome: Outcome, sent_at: float, now: float
+    ) -> Outcome:
+        """A page was answered, or not. Return what that tells about the host."""
         failing = self._failing.get(page)
-        first_answer = failing is None
+        was_known = failing is not None and failing.is_known
+        self._has_just_failed = outcome.verdict is not Verdict.SERVED
         if outcome.verdict is Verdict.SERVED:
+            self._served_sent_at = max(self._served_sent_at, sent_at)
             self.served += 1
             self._failing.pop(page, None)
+            self._others -= not was_known
         else:
-            failing = failing or self._failing.setdefault(page, Failing(page, now, now))
-            failing.times += 1
-            failing.until = now
-            self._try_again(failing)
-        if first_answer:
-            self._unknown -= 1
-            if not self._unknown:
-                self._give_up_the_hopeless()
+            failing = self._failed(page, failing, now)
+            self._others -= failing.is_known and not was_known
+            if outcome.verdict.is_overload and failing.failures.spares_host:
+                outcome = replace(outcome, verdict=Verdict.FAILED)
+        if not self._others and not was_known:
+            self._hurry(now)
+        return outcome
 
-    def _try_again(self, failing: Failing) -> None:
-        at = self._policy(failing, alone=not self._unknown)
-        if at is None:
-            self._give_up(failing)
+    def put_back(self, page: int, now: float, silence: float) -> None:
+        """A page that has failed is to be asked for again, or given up. Nothing will
+        be asked for in the next seconds of ``silence``."""
+        failing = self._failing[page]
+        alone = not self._others
+        at = self._persistence.next_try(failing.failures, now, alone=alone)
+        if at == math.inf or failing.tries > _MOST_RESCHEDULES:
+            del self._failing[page]
+            seconds = now - failing.first_at
+            self.given_up.append(GivenUp(page, failing.tries, seconds))
+        elif at > now:
+            heappush(self._held, (at, page))
         else:
-            heappush(self._waiting, (at, failing.page))
+            # Others have to go first once the silence is over, or nobody would ever
+            # know whether they are served.
+            until = now + silence + self._persistence.behind
+            heappush(self._behind, (until, page))
 
-    def _give_up_the_hopeless(self) -> None:
-        """They had been waiting beside others, which might have gone on for long."""
-        waiting, self._waiting = self._waiting, []
-        for at, page in waiting:
-            failing = self._failing[page]
-            if self._policy(failing, alone=True) is None:
-                self._give_up(failing)
-            else:
-                self._waiting.append((at, page))
-        heapify(self._waiting)
+    def _failed(self, page: int, failing: _Failing | None, now: float) -> _Failing:
+        if failing is None:
+            failing = self._failing[page] = _Failing(Failures(now), now)
+            return failing
+        failing.failures = failing.failures.refused(
+            now,
+            others_served=self._served_sent_at > failing.failures.refused_at,
+            alone=not self._others,
+        )
+        failing.tries += 1
+        return failing
 
-    def _give_up(self, failing: Failing) -> None:
-        del self._failing[failing.page]
-        self.given_up.append(failing)
+    def _hurry(self, now: float) -> None:
+        """Nothing else is left to do: those that will be given up if they fail once
+        more are not waited for."""
+        for n, (_, page) in enumerate(self._held):
+            failures = self._failing[page].failures
+            if self._persistence.gives_up(failures, alone=True):
+                self._held[n] = (now, page)
+        heapify(self._held)

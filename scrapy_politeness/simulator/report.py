@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from scrapy_politeness.simulator.crawl import Crawl, Failing
+    from scrapy_politeness.simulator.crawl import Crawl, GivenUp
     from scrapy_politeness.simulator.servers import Server
 
 # The limit is reached when a window has served this share of what it allowed. The
@@ -86,7 +86,7 @@ class Pages:
     many the server would have allowed until then. ``given_up`` are the others."""
 
     served: int
-    given_up: tuple[Failing, ...]
+    given_up: tuple[GivenUp, ...]
     served_99_at: float
     last_served_at: float
     share: float

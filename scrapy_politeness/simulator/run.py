@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.simulator.crawl import Crawl
+from scrapy_politeness.simulator.failing import Persistence
 from scrapy_politeness.simulator.report import Log, Report, report_of
 from scrapy_politeness.simulator.servers import OVER_LIMIT
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
     from scrapy_politeness.core.lessons import Change
     from scrapy_politeness.simulator.servers import Reply, Server
+
+_PERSISTENCE = Persistence()
 
 _SERVED = Outcome(Verdict.SERVED)
 _TIMED_OUT = Outcome(Verdict.TIMED_OUT, "timeout")
@@ -67,16 +70,22 @@ def simulate(
     network: Network = Network(),
     timeout: float = 30.0,
     pages: int | None = None,
+    persistence: Persistence = _PERSISTENCE,
 ) -> Report:
     """Let one client for each law send to the server for so many virtual seconds; with
-    ``pages``, until each of them has served or given up so many, if that is earlier.
+    ``pages``, until each of them has got or given up so many, if that is earlier.
+    ``persistence`` is how patient they are with pages that fail.
 
     A client gives up on a request after ``timeout`` seconds; the server does not.
     Laws and server are used up by it: make new ones for the next run.
     """
-    run = _Run(laws, server, Random(seed), network, timeout, pages)
+    clients = [
+        _Client(law, None if pages is None else Crawl(pages, persistence))
+        for law in laws
+    ]
+    run = _Run(clients, server, Random(seed), network, timeout)
     ended_at = run.until(seconds)
-    logs = [client.log for client in run.clients]
+    logs = [client.log for client in clients]
     return report_of(logs, server, ended_at, network.round_trip)
 
 
@@ -118,16 +127,13 @@ class _Flight(NamedTuple):
 class _Run:
     def __init__(
         self,
-        laws: Sequence[Law],
+        clients: Sequence[_Client],
         server: Server,
         random: Random,
         network: Network,
         timeout: float,
-        pages: int | None,
     ) -> None:
-        self.clients = [
-            _Client(law, None if pages is None else Crawl(pages)) for law in laws
-        ]
+        self._clients = clients
         self._server = server
         self._random = random
         self._one_way = network.latency / 2
@@ -154,7 +160,7 @@ class _Run:
                     self._arrive(flight)
                     continue
                 self._settle(flight, outcome)
-                if flight.client.is_done and all(c.is_done for c in self.clients):
+                if flight.client.is_done and all(c.is_done for c in self._clients):
                     return self._now
             else:
                 self._now = max(self._now, sender.due)
@@ -164,9 +170,9 @@ class _Run:
             sender = self._next_sender()
 
     def _next_sender(self) -> _Client:
-        if len(self.clients) == 1:
-            return self.clients[0]
-        return min(self.clients, key=_due)
+        if len(self._clients) == 1:
+            return self._clients[0]
+        return min(self._clients, key=_due)
 
     def _send(self, client: _Client) -> None:
         now = self._now
@@ -186,19 +192,22 @@ class _Run:
     def _settle(self, flight: _Flight, outcome: Outcome) -> None:
         now = self._now
         client, permit, sent_at, page = flight
-        change = client.law.settle(permit, outcome, now, self._random.random())
-        if client.crawl is not None:
-            client.crawl.settle(page, outcome, now)
+        verdict, reason = outcome.verdict, outcome.reason
+        crawl, law = client.crawl, client.law
+        if crawl is not None:
+            outcome = crawl.settle(page, outcome, sent_at, now)
+        change = law.settle(permit, outcome, now, self._random.random())
+        if crawl is not None and verdict is not Verdict.SERVED:
+            crawl.put_back(page, now, silence=max(0.0, law.ready_at - now))
         client.plan()
         log = client.log
         log.trace.note(now, change.new_rate)
-        verdict = outcome.verdict
         if verdict is Verdict.SERVED:
             log.served_at.append(now)
             log.latencies.append(now - sent_at)
         elif verdict is Verdict.REFUSED:
             log.refused_at.append(now)
-            log.unlucky += outcome.reason != OVER_LIMIT
+            log.unlucky += reason != OVER_LIMIT
         elif verdict is Verdict.TIMED_OUT:
             log.timed_out_at.append(now)
         else:

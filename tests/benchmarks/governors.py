@@ -70,6 +70,7 @@ class Run:
             network=NETWORK,
             timeout=row.timeout,
             pages=row.pages,
+            persistence=row.persistence,
         )
 
 

@@ -14,6 +14,7 @@ from scrapy_politeness.simulator import (
     ConnectionLimit,
     FixedWindow,
     Network,
+    Persistence,
     QueueingServer,
     QuotaHeaders,
     RetryAfter,
@@ -84,6 +85,10 @@ class Row:
     bounds: Bounds = BOUNDS
     pages: int | None = None
     broken: int = 0
+
+    @property
+    def persistence(self) -> Persistence:
+        return Persistence(self.bounds.backoff_base, self.bounds.backoff_max)
 
 
 def _fixed(limit: int, period: float, seed: int) -> CountingServer:

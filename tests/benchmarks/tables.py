@@ -41,7 +41,7 @@ class Worst:
         steps = zip(*(report.recoveries for report in reports), strict=True)
         crawls = [report.pages for report in reports if report.pages]
         shares = [pages.share for pages in crawls]
-        tries = [failing.times for pages in crawls for failing in pages.given_up]
+        tries = [page.tries for pages in crawls for page in pages.given_up]
         return cls(
             efficiency=min(shares or [r.efficiency for r in reports]),
             refusals=max(r.over_limit_per_100 for r in reports),
@@ -162,7 +162,7 @@ TABLES = [
     ),
     Table(
         "the start: seconds, refusals until 90 % of the limit",
-        lambda row: row.kind is Kind.LIMIT,
+        lambda row: row.kind is Kind.LIMIT and row in LIMIT_ROWS,
         lambda worst: f"{_seconds(worst.reached_at)} {worst.refusals_until_reached:5d}",
         lambda target: "{:.1f} {:5d}".format(*QUICK_START) if target.quick else "",
         lambda worst, row, target: worst.starts_quickly(),
