@@ -378,6 +378,26 @@ def test_simulate_plots_the_rate_and_sums_it_up(
     assert 0.6 < figures["share"] <= 1.01
 
 
+@pytest.mark.parametrize(
+    ("options", "figure", "words"),
+    [
+        ("--failures", "unlucky", "of them by bad luck"),
+        ("--timeouts", "timed_out", "timed out"),
+        ("--resets", "failed", "failed"),
+    ],
+)
+def test_simulate_a_host_with_bad_luck(
+    here: Callable[..., Done], options: str, figure: str, words: str
+) -> None:
+    weather = ("simulate", "none", options, "0.05", "-s", "DOWNLOAD_TIMEOUT=10")
+    done = here(*weather)
+    figures = here(*weather, "--json").json
+    assert figures[figure] > 0
+    assert f"{figures[figure]} {words}" in done.out
+    assert "of what could be had" in done.out
+    assert figures["limit_per_second"] == 10.0
+
+
 def test_simulate_in_plain_letters_where_there_are_no_others(tmp_path: Path) -> None:
     done = apart("simulate", "40/10s", cwd=tmp_path, PYTHONIOENCODING="ascii")
     assert (done.exit_code, done.out.isascii()) == (0, True)
@@ -464,6 +484,7 @@ def test_what_is_no_report_is_said_in_one_line(
         ("simulate 5/s --seed -1", 2, "--seed"),
         ("simulate 5/s --burst 5", 2, "goes with --window bucket"),
         ("simulate 5/s --retry-after --ratelimit", 2, "not allowed with"),
+        ("simulate none --failures 2", 2, "--failures='2': must be a number between"),
         ("simulate", 2, "required: LIMIT"),
         ("state steal", 2, "invalid choice: 'steal'"),
         ("state --all", 2, "--all goes with forget"),

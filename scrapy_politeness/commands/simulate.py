@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from array import array
 from typing import TYPE_CHECKING
@@ -16,12 +17,18 @@ from scrapy_politeness.core.scope import Scope
 from scrapy_politeness.policy import Policy
 from scrapy_politeness.simulator import (
     FixedWindow,
+    Healthy,
     Network,
+    Noise,
     QuotaHeaders,
     RetryAfter,
     SlidingWindow,
+    Slots,
     TokenBucket,
+    error,
+    refused,
     simulate,
+    unanswered,
 )
 
 if TYPE_CHECKING:
@@ -38,6 +45,9 @@ if TYPE_CHECKING:
     from scrapy_politeness.simulator.servers import CountingServer
 
 SUMMARY = "Show what the governor would do against a limit such as 200/10s"
+
+NO_LIMIT = "none"
+LIMIT = "the limit"
 
 # More would take minutes.
 _MOST_REQUESTS = 2_000_000
@@ -69,13 +79,19 @@ class Witness:
     def settle(
         self, permit: Permit, outcome: Outcome, now: float, chance: float
     ) -> Change:
-        served = outcome.verdict is Verdict.SERVED
-        (self.served_at if served else self.refused_at).append(now)
+        if outcome.verdict is Verdict.SERVED:
+            self.served_at.append(now)
+        elif outcome.verdict is Verdict.REFUSED:
+            self.refused_at.append(now)
         return self._law.settle(permit, outcome, now, chance)
 
 
 def add_options(parser: ArgumentParser) -> None:
-    parser.add_argument("limit", metavar="LIMIT", help='such as "200/10s" or "40/m"')
+    parser.add_argument(
+        "limit",
+        metavar="LIMIT",
+        help=f'such as "200/10s" or "40/m", or "{NO_LIMIT}" for a host without one',
+    )
     parser.add_argument(
         "--window",
         choices=["fixed", "sliding", "bucket"],
@@ -92,6 +108,16 @@ def add_options(parser: ArgumentParser) -> None:
     says.add_argument(
         "--ratelimit", action="store_true", help="all answers say what is left"
     )
+    for name, meaning in (
+        ("failures", "answered with a 503"),
+        ("timeouts", "never answered"),
+        ("resets", "ended by a connection that is lost"),
+    ):
+        parser.add_argument(
+            f"--{name}",
+            metavar="SHARE",
+            help=f"of the requests that are {meaning} whatever the rate, such as 0.01",
+        )
     for name, default, meaning in (
         ("seconds", 600, "how long to crawl, in virtual time"),
         ("latency", 0.05, "seconds that an answer takes"),
@@ -104,11 +130,23 @@ def add_options(parser: ArgumentParser) -> None:
 
 def run(command: ScrapyCommand, opts: Namespace) -> int:
     assert command.settings is not None
-    limit = _read("LIMIT", opts.limit, rules.limit)
+    limit = _read("LIMIT", opts.limit, _limit)
     seconds = _read("--seconds", opts.seconds, rules.positive)
+    seed = _read("--seed", opts.seed, rules.count)
+    network = Network(_read("--latency", opts.latency, rules.not_negative))
+    timeout = command.settings["DOWNLOAD_TIMEOUT"]
+    timeout = _read("DOWNLOAD_TIMEOUT", timeout, rules.positive)
     policy = Policy.read(command.settings)
     bounds = policy.bounds
-    _check_length(seconds, limit, bounds)
+    rate = bounds.max_rate if limit is None else limit.count / limit.period
+    _check_length(seconds, rate, bounds)
+    shares = {name: _share(name, opts) for name in ("failures", "resets", "timeouts")}
+    server = Healthy(rate) if limit is None else _server(limit, opts)
+    server = _with_weather(server, shares, seed)
+    if shares["timeouts"]:
+        server = Slots.under_timeouts(
+            server, policy.concurrency, network.round_trip, shares["timeouts"], timeout
+        )
     witness = Witness(
         Scope(
             "host",
@@ -119,18 +157,29 @@ def run(command: ScrapyCommand, opts: Namespace) -> int:
     )
     report = simulate(
         [witness],
-        _server(limit, opts),
+        server,
         seconds=seconds,
-        seed=_read("--seed", opts.seed, rules.count),
-        network=Network(_read("--latency", opts.latency, rules.not_negative)),
+        seed=seed,
+        network=network,
+        timeout=timeout,
     )
-    rate = limit.count / limit.period
     if opts.json:
         say_json(_as_dict(opts.limit, rate, report, witness))
     else:
-        say(_plot(witness, limit, seconds))
-        say(_summary(report, rate, bounds))
+        say(_plot(witness, rate, 0.0 if limit is None else limit.period, seconds))
+        has_weather = limit is None or any(shares.values())
+        ideal = "what could be had" if has_weather else LIMIT
+        say(_summary(report, rate, bounds, ideal))
     return 0
+
+
+def _limit(value: str) -> Limit | None:
+    return None if value == NO_LIMIT else rules.limit(value)
+
+
+def _share(name: str, opts: Namespace) -> float:
+    value = getattr(opts, name)
+    return 0.0 if value is None else float(_read(f"--{name}", value, rules.fraction))
 
 
 def _read(name: str, value: Any, rule: Callable[[Any], Any]) -> Any:
@@ -140,8 +189,8 @@ def _read(name: str, value: Any, rule: Callable[[Any], Any]) -> Any:
         raise UsageError(str(error)) from None
 
 
-def _check_length(seconds: float, limit: Limit, bounds: Bounds) -> None:
-    most = seconds * min(bounds.max_rate, 2 * limit.count / limit.period)
+def _check_length(seconds: float, rate: float, bounds: Bounds) -> None:
+    most = seconds * min(bounds.max_rate, 2 * rate)
     if most > _MOST_REQUESTS:
         raise CommandError(
             f"that would be {most:.3g} requests, and the most are "
@@ -165,6 +214,16 @@ def _server(limit: Limit, opts: Namespace) -> Server:
     return RetryAfter(server) if opts.retry_after else server
 
 
+def _with_weather(server: Server, shares: dict[str, float], seed: int) -> Server:
+    failures = {"failures": refused(), "resets": error(), "timeouts": unanswered}
+    for number, (name, failure) in enumerate(failures.items()):
+        if shares[name]:
+            # What fails in one way says nothing about the others.
+            chance = len(failures) * seed + number
+            server = Noise(server, shares[name], failure, seed=chance)
+    return server
+
+
 def _counts(times: array[float], bins: int, seconds: float) -> list[int]:
     counts = [0] * bins
     for time in times:
@@ -172,12 +231,12 @@ def _counts(times: array[float], bins: int, seconds: float) -> list[int]:
     return counts
 
 
-def _plot(witness: Witness, limit: Limit, seconds: float) -> str:
+def _plot(witness: Witness, rate: float, period: float, seconds: float) -> str:
     columns = max(20, min(_WIDEST, shutil.get_terminal_size().columns) - _MARGIN)
-    rate = limit.count / limit.period
     # A bin that is shorter than the limit's window, or holds one request or none,
     # would show a saw where there is a steady rate.
-    bins = max(1, int(min(columns, seconds / limit.period, seconds * rate / _FEWEST)))
+    windows = seconds / period if period else math.inf
+    bins = max(1, int(min(columns, windows, seconds * rate / _FEWEST)))
     served = _counts(witness.served_at, bins, seconds)
     refused = _counts(witness.refused_at, columns, seconds)
     plot = Plot(
@@ -193,14 +252,21 @@ def _plot(witness: Witness, limit: Limit, seconds: float) -> str:
     return Plot(plot.heights, rate, plot.marks, seconds, PLAIN).draw()
 
 
-def _summary(report: Report, rate: float, bounds: Bounds) -> str:
+def _summary(report: Report, rate: float, bounds: Bounds, ideal: str) -> str:
     text = (
         f"{report.served} pages in {report.seconds:.6g} s: {report.efficiency:.1%} of "
-        f"the limit, {report.refused} refused ({report.refusals_per_100:.2f} per 100 "
+        f"{ideal}, {report.refused} refused ({report.refusals_per_100:.2f} per 100 "
         "pages)"
     )
+    if report.unlucky:
+        text += f", {report.unlucky} of them by bad luck"
+    if report.timed_out:
+        text += f", {report.timed_out} timed out"
+    if report.failed:
+        text += f", {report.failed} failed"
     if report.reached_at is not None:
-        text += f"; the limit was reached after {report.reached_at:.0f} s"
+        reached = ideal if ideal == LIMIT else "90 % of it"
+        text += f"; {reached} was reached after {report.reached_at:.0f} s"
     if bounds.max_rate < rate:
         text += (
             f"\nPOLITENESS_MAX_RATE={bounds.max_rate:.6g} keeps it below the limit of "
@@ -218,6 +284,9 @@ def _as_dict(
         "seconds": report.seconds,
         "served": report.served,
         "refused": report.refused,
+        "unlucky": report.unlucky,
+        "timed_out": report.timed_out,
+        "failed": report.failed,
         "share": report.efficiency,
         "refusals_per_100": report.refusals_per_100,
         "reached_at": report.reached_at,
