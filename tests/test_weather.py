@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -31,6 +32,9 @@ from scrapy_politeness.simulator import (
     simulate,
     unanswered,
 )
+from tests.benchmarks.governors import Run
+from tests.benchmarks.rows import Target
+from tests.benchmarks.tables import ROWS, Worst
 from tests.test_simulator import STILL, Metronome
 
 if TYPE_CHECKING:
@@ -288,3 +292,22 @@ def test_an_outage_is_no_failure_of_the_pages() -> None:
     assert report.pages is not None
     assert (report.pages.served, report.pages.given_up) == (1000, ())
     assert report.seconds == pytest.approx(130.0, abs=35.0)
+
+
+@pytest.mark.parametrize("law", ["CUBIC", "oracle"])
+def test_every_host_of_the_benchmark_can_be_measured(law: str) -> None:
+    for number, row in enumerate(ROWS):
+        if not row.hours:
+            report = Run(number, law, seed=1, hours=0.01).report()
+            assert report.served or report.seconds == pytest.approx(36.0), row.name
+
+
+def test_a_target_counts_what_its_host_is_there_for() -> None:
+    row = next(row for row in ROWS if row.broken == 1 and row.bounds.max_rate == 10)
+    number = ROWS.index(row)
+    reports = [Run(number, "oracle", seed, hours=1.0).report() for seed in (0, 1)]
+    worst = Worst.of(reports)
+    assert worst.meets(row, Target(0.95, tries=4))
+    assert not worst.meets(row, Target(0.95, tries=9))
+    assert not worst.meets(row, Target(1.01))
+    assert not worst.meets(replace(row, broken=0), Target(0.95))

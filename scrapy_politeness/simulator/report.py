@@ -82,8 +82,8 @@ class Recovery:
 @dataclass(frozen=True, slots=True)
 class Pages:
     """What became of the pages of a crawl. ``served_99_at`` is when 99 % of those that
-    were served in the end had been, ``last_served_at`` when all had; ``share`` is how
-    many the server would have allowed until then. ``given_up`` are the others."""
+    were served in the end had been, ``last_served_at`` when all had; ``share`` is
+    what they are of what the server allows until then. ``given_up`` are the others."""
 
     served: int
     given_up: tuple[GivenUp, ...]

@@ -91,14 +91,14 @@ class _Spell(Wrapper[Server]):
         self._start = start
         self._end = end
 
-    def _share_of(self, start: float, end: float) -> float:
-        """What the server would allow in the part of the time that has weather."""
+    def _allowed_within(self, start: float, end: float) -> float:
+        """What the server alone would allow in that part of the time."""
         start, end = max(start, self._start), min(end, self._end)
         return self.server.allowed(start, end) if start < end else 0.0
 
     def changes(self, end: float) -> list[float]:
-        """The end of the weather, from when on all can be had again. That there is
-        less before is nothing that a client could find, or has to."""
+        """Only its end is a change that a client has to find: when it begins, there
+        is nothing to be gained."""
         ends = {self._end} if self._end < end else set()
         return sorted(ends.union(self.server.changes(end)))
 
@@ -130,7 +130,7 @@ class Noise(_Spell):
         return self._failure(reply.at) if self._random.random() < self._share else reply
 
     def allowed(self, start: float, end: float) -> float:
-        lost = self._share * self._share_of(start, end)
+        lost = self._share * self._allowed_within(start, end)
         return self.server.allowed(start, end) - lost
 
 
@@ -149,7 +149,7 @@ class Outage(_Spell):
         return self.server.arrive(now, page)
 
     def allowed(self, start: float, end: float) -> float:
-        return self.server.allowed(start, end) - self._share_of(start, end)
+        return self.server.allowed(start, end) - self._allowed_within(start, end)
 
 
 class BrokenPages(Wrapper[Server]):
