@@ -15,7 +15,7 @@ from tests.spiders import Pages
 from tests.weather import UNAVAILABLE, Weather, constant, from_time, mixed, runs
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 
     from scrapy.http import Response
 
@@ -71,8 +71,8 @@ class Leisurely(Pages):
 @dataclass(frozen=True)
 class Row:
     """The fastest possible crawl has ``rate`` pages per second, and takes ``extra``
-    seconds besides. ``lost`` pages are to be had by nobody. Where ``to_the_end``, the
-    crawl is measured until it is over, else until the last page was got."""
+    seconds besides. Where ``to_the_end``, the crawl is measured until it is over, else
+    until the last page was got."""
 
     table: str
     name: str
@@ -84,13 +84,17 @@ class Row:
     extra: float = 0.0
     spider: type[Spider] = Pages
     urls: Callable[[Site], list[str]] = Site.page_urls
-    lost: int = 0
     to_the_end: bool = True
     # Whether any cut is one too many.
     no_cuts: bool = False
 
     def fastest(self, pages: int) -> float:
         return self.extra + pages / self.rate
+
+    def lost(self, paths: Iterable[str]) -> int:
+        """Return how many of the pages nobody can get."""
+        weather: Weather = self.site.get("weather") or Weather()
+        return sum(path in weather.broken for path in paths)
 
     def with_seed(self, seed: int) -> Row:
         weather = replace(self.site.get("weather") or Weather(), seed=seed)
@@ -114,7 +118,6 @@ def _weathered(
     weather: Weather | None = None,
     *,
     settings: Mapping[str, Any] | None = None,
-    lost: int = 0,
     to_the_end: bool = True,
     **site: Any,
 ) -> Row:
@@ -126,7 +129,6 @@ def _weathered(
         rate=20.0 * (1 - weather.failures),
         least_share=least_share,
         settings={**WEATHERED, **(settings or {})},
-        lost=lost,
         to_the_end=to_the_end,
     )
 
@@ -159,10 +161,9 @@ def _one_broken(name: str, spider: type[Spider]) -> Row:
     return _by_default(
         f"one page of 200 always 503, {name}",
         200,
-        {"weather": Weather(broken=["/page/30"])},
+        {"weather": Weather(broken=["/page/100"])},
         extra=40.0,
         spider=spider,
-        lost=1,
     )
 
 
@@ -206,8 +207,7 @@ ROWS = (
     _weathered(
         "one broken page",
         0.88,
-        Weather(broken=["/page/30"]),
-        lost=1,
+        Weather(broken=["/page/100"]),
         to_the_end=False,
     ),
     _weathered("queue of 20/s", 0.85, Weather(latency=constant(0.05)), workers=1),

@@ -16,8 +16,10 @@ from __future__ import annotations
 import argparse
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import scrapy
 
@@ -36,12 +38,14 @@ MOST_REFUSALS = 1.0
 
 @dataclass(frozen=True)
 class Score:
-    """``got`` counts pages; ``seconds`` are those until the last one was got, or until
-    the crawl was over in ``ended_after``, as the row wants it. ``cuts`` is None, and
-    ``ended_after`` too, for a crawl that was not done in time."""
+    """``pages`` were asked for; ``lost`` of them nobody can get, and the crawl ``got``
+    so many. ``seconds`` are those until the last one was got, or until the crawl was
+    over in ``ended_after``, as the row wants it. ``cuts`` is None, and ``ended_after``
+    too, for a crawl that was not done in time."""
 
     row: Row
     pages: int
+    lost: int
     got: int
     seconds: float
     ended_after: float | None
@@ -58,7 +62,7 @@ class Score:
         few = 100 * self.beyond_weather <= MOST_REFUSALS * self.pages
         return (
             self.ended_after is not None
-            and self.got == self.pages - self.row.lost
+            and self.got == self.pages - self.lost
             and few
             and self.share >= self.row.least_share
             and not (self.row.no_cuts and self.cuts)
@@ -69,7 +73,7 @@ class Score:
         took = f"{self.seconds:.1f}" if is_done else f"not done, {self.seconds:.0f}"
         cells = (
             self.row.name,
-            f"{self.got} of {self.pages - self.row.lost}",
+            f"{self.got} of {self.pages - self.lost}",
             took,
             "" if self.ended_after is None else f"{self.ended_after:.1f}",
             f"{self.row.fastest(self.pages):.1f}",
@@ -98,12 +102,13 @@ def run(row: Row, pages: int | None, timeout: float) -> Score:
             except TimeoutError:
                 found = None
         arrivals = site.arrivals
-    return _score(row, len(urls), arrivals, found, timeout)
+    paths = [urlsplit(url).path for url in urls]
+    return _score(row, paths, arrivals, found, timeout)
 
 
 def _score(
     row: Row,
-    pages: int,
+    paths: Sequence[str],
     arrivals: Sequence[Arrival],
     found: Crawl | None,
     timeout: float,
@@ -111,24 +116,28 @@ def _score(
     asked = [a for a in arrivals if a.path != "/robots.txt"]
     refused = [a for a in asked if a.status != 200]
     beyond = sum(not a.is_weather for a in refused)
+    score = partial(
+        Score,
+        row=row,
+        pages=len(paths),
+        lost=row.lost(paths),
+        refusals=len(refused),
+        beyond_weather=beyond,
+    )
     if found is None:
         got = len({a.path for a in asked if a.status == 200})
-        return Score(row, pages, got, timeout, None, len(refused), beyond, None)
+        return score(got=got, seconds=timeout, ended_after=None, cuts=None)
     if found.returncode:
         raise RuntimeError(f"{row.name}: the crawl has failed\n{found.log}")
     got = sum("error" not in item for item in found.items)
     began_at = arrivals[0].at
     ended_after = arrivals[-1].at - began_at
     last_at = max(a.at for a in asked if a.status == 200)
-    return Score(
-        row,
-        pages,
-        got,
-        ended_after if row.to_the_end else last_at - began_at,
-        ended_after,
-        len(refused),
-        beyond,
-        found.stats.get("politeness/slowdowns", 0),
+    return score(
+        got=got,
+        seconds=ended_after if row.to_the_end else last_at - began_at,
+        ended_after=ended_after,
+        cuts=found.stats.get("politeness/slowdowns", 0),
     )
 
 
