@@ -25,10 +25,15 @@ if TYPE_CHECKING:
 
     from scrapy_politeness.core.quota import Quota
 
-# MediaWiki refuses with HTTP 200 and names the reason in this header. A wiki that is
-# read-only for a while is to be waited for, too.
+# MediaWiki refuses with HTTP 200 and names the reason in this header. A database that
+# lags behind, or a wiki that is read-only for a while, is to be waited for, but a lower
+# rate would not help it.
 _MEDIAWIKI_ERROR = "MediaWiki-API-Error"
-_MEDIAWIKI_REFUSALS = frozenset({"maxlag", "ratelimited", "readonly"})
+_MEDIAWIKI_REFUSALS = {
+    "maxlag": Verdict.BUSY,
+    "ratelimited": Verdict.REFUSED,
+    "readonly": Verdict.BUSY,
+}
 
 # What stands before the host has waited for it in vain: Gateway Timeout, and the two
 # that Cloudflare has for the same. To us it would have been a timeout, too.
@@ -47,10 +52,9 @@ def classify_response(
     response: Response, http_codes: AbstractSet[int], wall_now: float
 ) -> Outcome:
     quota = _quota(response, wall_now)
-    reason = _refusal(response, http_codes, quota)
-    if reason is not None:
-        wait = _retry_after(response, wall_now)
-        return Outcome(Verdict.REFUSED, reason, wait, quota)
+    refusal = _refusal(response, http_codes, quota)
+    if refusal is not None:
+        return Outcome(*refusal, _retry_after(response, wall_now), quota)
     status = response.status
     if 300 <= status < 400:
         return Outcome(Verdict.SERVED, "redirect", _retry_after(response, wall_now))
@@ -78,14 +82,15 @@ def classify_exception(exception: Exception, request: Request) -> Outcome:
 
 def _refusal(
     response: Response, http_codes: AbstractSet[int], quota: Quota | None
-) -> str | None:
+) -> tuple[Verdict, str] | None:
     if response.status in http_codes:
-        return _status(response.status)
+        return Verdict.REFUSED, _status(response.status)
     # So GitHub says it. A page that is forbidden for good is asked for once more.
     if response.status == _FORBIDDEN and quota is not None and quota.remaining < 1:
-        return f"{_status(response.status)}, the quota is spent"
+        return Verdict.REFUSED, f"{_status(response.status)}, the quota is spent"
     error = _text(response.headers.get(_MEDIAWIKI_ERROR))
-    return f"MediaWiki {error}" if error in _MEDIAWIKI_REFUSALS else None
+    verdict = _MEDIAWIKI_REFUSALS.get(error)
+    return None if verdict is None else (verdict, f"MediaWiki {error}")
 
 
 def _status(code: int) -> str:

@@ -95,7 +95,7 @@ class Lore:
 
     def add(self, slot: Scope, report: Report) -> None:
         self._page(slot).reports.append(report)
-        hurry = report.outcome.verdict.is_overload
+        hurry = report.outcome.verdict.calls_for_silence
         self._plan(slot, report.at if hurry else report.at + _REPORT_EVERY)
 
     def forget(self, slot: Scope) -> None:

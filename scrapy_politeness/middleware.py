@@ -135,7 +135,7 @@ class PolitenessMiddleware:
         if route is None:
             return
         self._conduct.layers.learn_address(request, response, route)
-        if outcome.verdict is Verdict.REFUSED:
+        if outcome.verdict.is_refusal:
             self._conduct.refused.add(request)
 
     async def _know_robots(self, request: Request, scope: Scope) -> bool:

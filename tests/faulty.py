@@ -107,8 +107,9 @@ _PAGE = gzip.compress(b"<html>" + bytes(range(256)) * 400)
 _LATER = {"Retry_After": "1", "Location": "?elsewhere"}
 _TIMEOUT = (("download_timeout", SHORT_TIMEOUT),)
 
-OVERLOAD, FAILURE, SERVED, NOT_THE_HOSTS = (
+OVERLOAD, BUSY, FAILURE, SERVED, NOT_THE_HOSTS = (
     "overload",
+    "busy",
     "failure",
     "served",
     "not the host's",
@@ -123,6 +124,7 @@ RESCHEDULED, RETRIED, FOLLOWED, PASSED_ON = (
 AS_ASKED = ", and the silence is kept"
 RATES = {
     OVERLOAD: "halved, and silence",
+    BUSY: "stays, and silence",
     FAILURE: "stays, and does not rise",
     SERVED: "as after any page",
     NOT_THE_HOSTS: "as if nothing had been sent",
@@ -278,7 +280,7 @@ FAULTS = (
     Fault(
         "200 with MediaWiki's maxlag",
         "200",
-        OVERLOAD,
+        BUSY,
         RESCHEDULED,
         _answer(200, MediaWiki_API_Error="maxlag"),
     ),

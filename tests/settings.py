@@ -20,6 +20,14 @@ SEARCHING: dict[str, Any] = {
     **NO_ROBOTS,
 }
 
+# For crawls of hosts where things go wrong by chance: quick, and with robots.txt.
+WEATHERED: dict[str, Any] = {
+    "POLITENESS_START_RATE": 5,
+    "POLITENESS_MAX_RATE": 20,
+    "POLITENESS_BACKOFF_BASE": 1,
+    "LOG_LEVEL": "INFO",
+}
+
 # A name that a link, or a spider, might give a slot: on one line of its own, and as
 # markup, it would do harm. (Names are in lower case.)
 HOSTILE = (

@@ -7,26 +7,31 @@ both, so arrivals may be compared with times that the crawl noted.
 
 from __future__ import annotations
 
-import socket
-import sys
 import threading
 import time
 from collections import Counter
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlsplit
+from random import Random
+from typing import TYPE_CHECKING, Literal
 
 from limits import parse
 from limits.storage import MemoryStorage
 from limits.strategies import FixedWindowRateLimiter, MovingWindowRateLimiter
 
+from tests.site_server import Listener
+
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Mapping, Sequence
+
+    from tests.weather import Weather
 
 DROPPED = 0
 """Status in the log of a request whose connection was closed without an answer."""
+
+HUNG = 1
+"""Status in the log of a request that was not answered before the client gave up."""
 
 LINKS_PER_PAGE = 10
 
@@ -41,6 +46,8 @@ class Arrival:
     status: int
     headers: Mapping[str, str]
     in_flight: int
+    # It was the weather, and not the site, that answered.
+    is_weather: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,13 +97,25 @@ class Limit:
         return Quota(self._item.amount, stats.remaining, wait)
 
 
+@dataclass(frozen=True)
+class Backend:
+    """One of the servers behind a balancer. Who finds no free worker waits in line."""
+
+    limit: Limit | None
+    workers: threading.Semaphore
+
+
 class Site:
     """``pages`` pages under /page/0, /page/1, …, linked as a tree from /page/0.
 
     ``answer(path, nth)`` may answer a request itself (``nth`` is 1 for the first
     arrival of that path); where it returns None, the rest applies: robots.txt,
-    then the limits, then the page. Requests sent through this site as an HTTP
-    proxy are answered as if it were their host.
+    then the limits, then the weather, then the page. ``named`` are further pages, by
+    their paths. Requests sent through this site as an HTTP proxy are answered as if
+    it were their host.
+
+    Several ``backends`` have the limit and the workers each for itself, and a balancer
+    that hands out requests at random.
     """
 
     def __init__(
@@ -114,6 +133,9 @@ class Site:
         quota_headers: Callable[[Quota], Mapping[str, str]] | None = None,
         latency: float = 0.0,
         workers: int = 1000,
+        backends: int = 1,
+        named: Mapping[str, Answer] | None = None,
+        weather: Weather | None = None,
         answer: Callable[[str, int], Answer | None] | None = None,
     ) -> None:
         self.pages = pages
@@ -124,15 +146,23 @@ class Site:
         self.retry_after = retry_after
         self.quota_headers = quota_headers
         self.latency = latency
-        # Who finds no free worker waits in line.
-        self.workers = threading.Semaphore(workers)
+        self.named = named or {}
+        self.weather = weather
         self.answer = answer
-        self._limit = Limit(limit, window) if limit else None
+        self._backends = [
+            Backend(
+                Limit(limit, window) if limit else None, threading.Semaphore(workers)
+            )
+            for _ in range(backends)
+        ]
+        self._balancer = Random(0)
         self._changed = threading.Condition()
         self._arrivals: list[Arrival] = []
         self._times_asked: Counter[str] = Counter()
+        self._pages_asked = 0
+        self._first_at: float | None = None
         self._in_flight = 0
-        self._listeners = {host: _Listener(host, self) for host in hosts}
+        self._listeners = {host: Listener(host, self) for host in hosts}
 
     def __enter__(self) -> Site:
         for listener in self._listeners.values():
@@ -182,40 +212,61 @@ class Site:
 
     def arrived(
         self, at: float, path: str, host: str, headers: Mapping[str, str]
-    ) -> Answer:
+    ) -> tuple[Answer, Backend]:
         """Judge a request and write it down, before any time is spent on it."""
         with self._changed:
             self._in_flight += 1
             self._times_asked[path] += 1
-            answer = self._judge(path, host)
+            self._pages_asked += path != "/robots.txt"
+            if self._first_at is None:
+                self._first_at = at
+            backend = self._balancer.choice(self._backends)
+            trouble, answer = self._judge(path, host, at - self._first_at, backend)
             status = DROPPED if answer.drop else answer.status
             self._arrivals.append(
-                Arrival(at, path, host, status, headers, self._in_flight)
+                Arrival(at, path, host, status, headers, self._in_flight, trouble)
             )
             self._changed.notify_all()
-        return answer
+        return answer, backend
 
     def leaves(self) -> None:
         with self._changed:
             self._in_flight -= 1
 
-    def _judge(self, path: str, host: str) -> Answer:
+    def _judge(
+        self, path: str, host: str, seconds: float, backend: Backend
+    ) -> tuple[bool, Answer]:
+        """Return the answer, and whether it is the weather's."""
         if self.answer and (answer := self.answer(path, self._times_asked[path])):
-            return answer
+            return False, answer
+        if self.weather and self.weather.is_down(seconds):
+            return True, self.weather.outage
         if path == "/robots.txt" and not self.limit_robots:
-            return self._page(path)
+            return False, self._page(path)
         if self.limit_in_flight and self._in_flight > self.limit_in_flight:
-            return self._refusal(0.0)
-        if self._limit is None:
-            return self._page(path)
+            return False, self._refusal(0.0)
+        if backend.limit is None:
+            return self._by_weather(path, seconds)
         key = host if self.per_host else ""
-        accepted = self._limit.accepts(key)
-        quota = self._limit.quota(key)
-        answer = self._page(path) if accepted else self._refusal(quota.reset_after)
-        if self.quota_headers is None:
-            return answer
-        headers = {**answer.headers, **self.quota_headers(quota)}
-        return Answer(answer.status, headers, answer.body)
+        accepted = backend.limit.accepts(key)
+        quota = backend.limit.quota(key)
+        if accepted:
+            trouble, answer = self._by_weather(path, seconds)
+        else:
+            trouble, answer = False, self._refusal(quota.reset_after)
+        if self.quota_headers is not None:
+            headers = {**answer.headers, **self.quota_headers(quota)}
+            answer = replace(answer, headers=headers)
+        return trouble, answer
+
+    def _by_weather(self, path: str, seconds: float) -> tuple[bool, Answer]:
+        """Answer what no limit refuses."""
+        if self.weather is None or path == "/robots.txt":
+            return False, self._page(path)
+        nth = self._times_asked[path]
+        trouble = self.weather.befalls(path, nth, self._pages_asked)
+        answer = trouble or self._page(path)
+        return trouble is not None, self.weather.delayed(answer, path, seconds)
 
     def _refusal(self, wait: float) -> Answer:
         value = self.retry_after
@@ -229,6 +280,8 @@ class Site:
             if isinstance(self.robots, Answer):
                 return self.robots
             return Answer(200, {"Content-Type": "text/plain"}, self.robots.encode())
+        if path in self.named:
+            return self.named[path]
         name, _, number = path.partition("?")[0].rpartition("/")
         if name == "/page" and number.isdigit() and int(number) < self.pages:
             return Answer(body=self._page_body(int(number)))
@@ -240,88 +293,3 @@ class Site:
         links = "".join(f'<a href="/page/{child}">{child}</a>' for child in children)
         title = f"<title>Page {number}</title>"
         return f"<html><head>{title}</head><body>{links}</body></html>".encode()
-
-
-class _Listener(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 1024
-
-    def __init__(self, host: str, site: Site) -> None:
-        super().__init__((host, 0), _Conversation)
-        self.site = site
-        self._connections: set[Any] = set()
-        self._thread = threading.Thread(
-            target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
-        )
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self.shutdown()
-        self.server_close()
-        # A kept-alive connection would go on being served.
-        for connection in list(self._connections):
-            try:
-                connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                continue  # the client was first
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        self._connections.add(request)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        self._connections.discard(request)
-        super().shutdown_request(request)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        # Clients that are killed or time out are part of the tests.
-        if not isinstance(sys.exc_info()[1], ConnectionError):
-            super().handle_error(request, client_address)
-
-
-class _Conversation(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    wbufsize = -1  # one packet per answer
-    server: _Listener
-
-    def parse_request(self) -> bool:
-        self._at = time.monotonic()
-        return super().parse_request()
-
-    def do_GET(self) -> None:
-        site = self.server.site
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        url = urlsplit(self.path)
-        path = f"{url.path}?{url.query}" if url.query else url.path
-        host = urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""
-        try:
-            answer = site.arrived(self._at, path, host, dict(self.headers))
-            with site.workers:
-                time.sleep(site.latency + answer.delay)
-        finally:
-            # Before the answer goes out: whoever has it may ask again at once.
-            site.leaves()
-        if answer.raw is not None:
-            answer.raw(self.connection)
-        if answer.drop or answer.raw is not None:
-            self.close_connection = True
-        else:
-            self._send(answer)
-
-    do_HEAD = do_POST = do_PUT = do_GET  # noqa: N815
-
-    def _send(self, answer: Answer) -> None:
-        self.send_response(answer.status)
-        headers = {"Content-Type": "text/html; charset=utf-8", **answer.headers}
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(answer.body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(answer.body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass

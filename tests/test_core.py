@@ -52,6 +52,26 @@ def test_the_rate_is_halved_once_per_flight() -> None:
     assert governor.rate == 1.0
 
 
+@pytest.mark.parametrize(("wait", "pause"), [(None, 5.0), (7.0, 7.0)])
+def test_a_busy_host_is_waited_for_at_the_same_rate(
+    wait: float | None, pause: float
+) -> None:
+    governor = Governor(BOUNDS)
+    now = serve(governor, 1)
+    busy = Outcome(Verdict.BUSY, "MediaWiki maxlag", wait)
+    advice = governor.observe(Permit(now, paced=True), busy, now + 1, 0.0)
+    assert (advice.pause, advice.cut) == (pause, False)
+    assert governor.rate == BOUNDS.start_rate
+    assert governor.ceiling is None
+    # Ever longer, but once for all that were under way.
+    governor.observe(Permit(now, paced=True), busy, now + 1.1, 0.0)
+    later = now + 20
+    advice = governor.observe(Permit(later, paced=True), busy, later, 0.0)
+    assert advice.pause == 10.0
+    serve(governor, 100, later + 20)
+    assert governor.rate > BOUNDS.start_rate
+
+
 def test_the_rate_stays_within_its_bounds() -> None:
     governor = Governor(BOUNDS)
     now = serve(governor, 1000)

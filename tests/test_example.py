@@ -95,8 +95,9 @@ def serving(wiki: DemoWiki) -> Iterator[str]:
 
 def calm_wiki(cls: type[DemoWiki] | None = None, **options: Any) -> DemoWiki:
     from irowiki.demo_wiki import DemoWiki
+    from irowiki.demo_wiki.weather import CALM
 
-    calm: dict[str, Any] = {"limit": None, "weather": {}}
+    calm: dict[str, Any] = {"limit": None, "weather": CALM}
     return (cls or DemoWiki)(**{**calm, **options})
 
 
@@ -144,8 +145,16 @@ def test_demo_is_archived_whole_in_spite_of_all_that_goes_wrong(
     assert str(project.archive()) in text
     [report] = re.findall(r"The report of the crawl: (\S+)", text)
     assert "127.0.0.1" in Path(report).read_text("utf-8")
-    for trouble in ("maxlag", "429", "ratelimited", "slow", r"429 \+ Retry-After"):
-        assert re.search(rf"\d x {trouble}", text), trouble
+    for times, trouble in (
+        (1, "maxlag"),
+        (3, "slow"),
+        (1, "429"),
+        (1, "ratelimited"),
+        (1, "503"),
+        (2, "broken"),
+    ):
+        assert re.search(rf"\b{times} x {trouble}\b", text), trouble
+    assert re.search(r"\d x 429 \+ Retry-After", text)
 
 
 @pytest.mark.parametrize(
@@ -333,7 +342,7 @@ def test_an_api_error_in_a_list_is_told_and_tried_by_the_next_run(
 
 def test_errors_that_pass_are_waited_for(project: Project) -> None:
     from irowiki.demo_wiki import DemoWiki
-    from irowiki.demo_wiki.weather import Spell
+    from irowiki.demo_wiki.weather import Forecast, Spell
 
     class ShakyWiki(DemoWiki):
         asked: set[str]
@@ -346,7 +355,7 @@ def test_errors_that_pass_are_waited_for(project: Project) -> None:
             return super().reply(target)
 
     ShakyWiki.asked = set()
-    wiki = calm_wiki(ShakyWiki, weather={4: Spell("readonly", requests=2)})
+    wiki = calm_wiki(ShakyWiki, weather=Forecast({4: Spell("readonly", requests=2)}))
     with serving(wiki) as api:
         crawl = project.crawl("-a", f"api={api}", "-a", "namespaces=100", *PACED)
 

@@ -241,3 +241,36 @@ def test_while_the_lists_are_read_the_wikis_own_counts_count(ledger: Ledger) -> 
 
     assert before == 1000
     assert Counts.read(ledger).left == 10
+
+
+def test_demo_weather_is_the_same_in_every_run() -> None:
+    from irowiki.demo_wiki.weather import Forecast, Spell, Weather
+
+    plan = Forecast(
+        spells={3: Spell("429"), 5: Spell("slow", requests=2)},
+        errors=0.1,
+        broken={"pageids=7": 2},
+        latency=0.06,
+    )
+    targets = [f"/api.php?pageids={number}" for number in range(7, 307)]
+    weather = Weather(plan)
+    first = [weather.next(target) for target in targets]
+    again = Weather(plan)
+    assert [again.next(target) for target in targets] == first
+    by_plan = [None if kind == "503" else kind for kind in first]
+    assert by_plan[:7] == ["broken", None, "429", None, "slow", "slow", None]
+    assert 15 < first.count("503") < 45
+    assert [weather.next(targets[0]) for _ in range(2)] == ["broken", None]
+    latencies = sorted(weather.latency(target) for target in targets)
+    assert latencies == sorted(again.latency(target) for target in targets)
+    assert 0.05 < latencies[150] < 0.07
+    assert 0.15 < latencies[-1] <= 0.5
+
+
+def test_calm_weather_does_nothing() -> None:
+    from irowiki.demo_wiki.weather import CALM, Weather
+
+    weather = Weather(CALM)
+    targets = [f"/api.php?pageids={number}" for number in range(100)]
+    assert {weather.next(target) for target in targets} == {None}
+    assert {weather.latency(target) for target in targets} == {0.0}

@@ -14,6 +14,7 @@ from scrapy_politeness import PolitenessExtension
 from tests.crawl import Crawl, Reactor, crawl
 from tests.faulty import (
     AS_ASKED,
+    BUSY,
     FAILURE,
     FAULTS,
     FOLLOWED,
@@ -138,14 +139,18 @@ class Seen:
     @property
     def counts_as(self) -> str:
         kinds = (OVERLOAD, FAILURE, SERVED)
-        return next((kind for kind in kinds if self._counts[kind]), NOT_THE_HOSTS)
+        kind = next((kind for kind in kinds if self._counts[kind]), NOT_THE_HOSTS)
+        return BUSY if kind == OVERLOAD and not self._is_halved else kind
+
+    @property
+    def _is_halved(self) -> bool:
+        return f"{self.fault.slot}: rate 8/s → 4/s because of" in self._log
 
     @property
     def rate(self) -> str:
         name = self.fault.slot
-        halved = f"{name}: rate 8/s → 4/s because of" in self._log
         asked = f"{name}: silent for 1.0 s because of" in self._log
-        how = RATES[OVERLOAD if halved else self.counts_as]
+        how = RATES[OVERLOAD if self._is_halved else self.counts_as]
         return how + (AS_ASKED if asked else "")
 
     @property

@@ -60,6 +60,10 @@ def test_an_answer_ends_an_outage() -> None:
     assert not observe(outages(), *[REFUSED] * 20, SERVED, *[REFUSED] * 20)
 
 
+def test_a_host_may_be_busy_for_too_long() -> None:
+    assert observe(outages(), *[Outcome(Verdict.BUSY, "MediaWiki readonly")] * 30)
+
+
 def test_failures_neither_begin_nor_end_an_outage() -> None:
     assert observe(outages(), *[REFUSED, FAILED] * 15)
     assert not observe(outages(), *[FAILED] * 100)

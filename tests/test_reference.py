@@ -79,8 +79,7 @@ def test_keys_of_request_meta() -> None:
 
 def test_stats() -> None:
     named = {text for text in texts("politeness/") if not text.endswith("/")}
-    by_verdict = {f"politeness/{v.name.lower()}" for v in Verdict if v.is_overload}
-    assert first_column("Stats") == named | by_verdict | stats_of_a_slot()
+    assert first_column("Stats") == named | stats_of_a_slot()
 
 
 def stats_of_a_slot() -> set[str]:

@@ -173,24 +173,40 @@ def test_retry_after_on_a_served_page_means_nothing(site: Callable[..., Site]) -
     assert result.seconds < 3
 
 
+def test_mediawiki_refuses_with_status_200(site: Callable[..., Site]) -> None:
+    headers = {"MediaWiki-API-Error": "ratelimited"}
+    server = site(3, answer=refuse_first("/page/2", headers=headers))
+    result = crawl(urls=server.page_urls(), settings=BRISK)
+    [(_, _, reason)] = SLOWDOWN.findall(result.log)
+    assert reason == "MediaWiki ratelimited"
+    assert 0.47 < silence_after(server, "/page/2") < 1.0
+    assert server.pages_served()["/page/2"] == 2
+    assert len(result.items) == 3
+
+
 @pytest.mark.parametrize(
     ("headers", "silence"),
     [
         ({"MediaWiki-API-Error": "maxlag", "Retry-After": "2"}, 2.0),
-        ({"MediaWiki-API-Error": "ratelimited"}, 0.5),
+        ({"MediaWiki-API-Error": "maxlag"}, 0.5),
         ({"MediaWiki-API-Error": "readonly"}, 0.5),
     ],
 )
-def test_mediawiki_refuses_with_status_200(
+def test_a_wiki_that_is_busy_is_waited_for_at_the_same_rate(
     site: Callable[..., Site], headers: dict[str, str], silence: float
 ) -> None:
-    server = site(3, answer=refuse_first("/page/2", headers=headers))
+    server = site(10, answer=refuse_first("/page/5", headers=headers))
     result = crawl(urls=server.page_urls(), settings=BRISK)
-    [(_, _, reason)] = SLOWDOWN.findall(result.log)
-    assert reason == f"MediaWiki {headers['MediaWiki-API-Error']}"
-    assert silence - 0.03 < silence_after(server, "/page/2") < silence + 0.5
-    assert server.pages_served()["/page/2"] == 2
-    assert len(result.items) == 3
+    assert SLOWDOWN.findall(result.log) == []
+    assert f"because of MediaWiki {headers['MediaWiki-API-Error']}" in result.log
+    assert silence - 0.03 < silence_after(server, "/page/5") < silence + 0.5
+    assert server.pages_served()["/page/5"] == 2
+    assert len(result.items) == 10
+    assert result.stats["politeness/refused"] == 1
+    assert result.stats["politeness/rescheduled"] == 1
+    assert "politeness/slowdowns" not in result.stats
+    after = [gap for gap in server.gaps() if gap < silence / 2]
+    assert max(after) < 1.8 / BRISK["POLITENESS_START_RATE"]
 
 
 def test_other_mediawiki_errors_go_to_the_spider(site: Callable[..., Site]) -> None:

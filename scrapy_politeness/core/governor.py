@@ -228,10 +228,16 @@ class Governor:
         cannot tell.
         """
         current = not stale and permit.sent_at >= self._cut_at
-        if outcome.verdict.is_overload:
+        if outcome.verdict.calls_for_silence:
             if not current:
                 return Advice(self._keep_silent(outcome.wait or 0.0, now))
             silence = self._backoff.refused(self._asked(outcome), chance)
+            if outcome.verdict is Verdict.BUSY:
+                # One silence for all that were under way. It is no part of what the
+                # host serves in a time, and of its limit it says nothing.
+                self._cut_at = now
+                self._goodput = None
+                return Advice(self._keep_silent(silence, now))
             self._patience.silence = silence
             self._cut(permit, outcome.verdict, now)
             return Advice(self._keep_silent(silence, now), cut=True)

@@ -47,7 +47,7 @@ class Outages:
         """Learn from a finished request; what was refused together with others counts
         once, with the one that ``is_news``. Return the outage, if it is one."""
         # A redirect that asks for silence leads nowhere if the next one does, too.
-        refused = outcome.verdict.is_overload or bool(outcome.wait)
+        refused = outcome.verdict.calls_for_silence or bool(outcome.wait)
         if not refused:
             if outcome.verdict is Verdict.SERVED and key in self._outages:
                 del self._outages[key]

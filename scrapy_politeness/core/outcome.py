@@ -11,8 +11,12 @@ if TYPE_CHECKING:
 
 
 class Verdict(Enum):
+    """``BUSY`` is a refusal that has nothing to do with our rate, such as that of a
+    wiki whose database lags behind: we wait, and go on at the same rate."""
+
     SERVED = "served"
     REFUSED = "refused"
+    BUSY = "busy"
     TIMED_OUT = "timed out"
     FAILED = "failed"
     IGNORED = "not the host's fault"
@@ -20,6 +24,15 @@ class Verdict(Enum):
     @property
     def is_overload(self) -> bool:
         return self in (Verdict.REFUSED, Verdict.TIMED_OUT)
+
+    @property
+    def is_refusal(self) -> bool:
+        """Tell whether the host has said that it wants to be asked again later."""
+        return self in (Verdict.REFUSED, Verdict.BUSY)
+
+    @property
+    def calls_for_silence(self) -> bool:
+        return self.is_overload or self.is_refusal
 
 
 @dataclass(frozen=True, slots=True)

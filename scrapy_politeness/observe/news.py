@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from scrapy_politeness import signals
 from scrapy_politeness.core.cause import Cause
+from scrapy_politeness.core.outcome import Verdict
 from scrapy_politeness.observe.closing import tell_troubles
 from scrapy_politeness.observe.names import printable
 from scrapy_politeness.observe.rates import RateNews, reason_of
@@ -82,8 +83,10 @@ class News:
     ) -> None:
         """A request of this slot is over."""
         self._tallies.settled(slot.key, outcome)
-        if outcome.verdict.is_overload:
-            self._stats.inc_value(f"politeness/{outcome.verdict.name.lower()}")
+        if outcome.verdict.is_refusal:
+            self._stats.inc_value("politeness/refused")
+        elif outcome.verdict is Verdict.TIMED_OUT:
+            self._stats.inc_value("politeness/timed_out")
         if change.cut or change.relieved:
             self._stats.inc_value("politeness/slowdowns")
         elif change.new_rate > change.old_rate:

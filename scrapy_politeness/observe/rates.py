@@ -11,6 +11,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.cause import Cause
+from scrapy_politeness.core.outcome import Verdict
 from scrapy_politeness.observe.names import printable
 from scrapy_politeness.observe.text import counted
 
@@ -70,7 +71,8 @@ class RateNews:
             tally.told_rate = change.new_rate
             return
         if change.pause:
-            level = logging.INFO if change.pause >= _LONG_SILENCE else logging.DEBUG
+            is_news = change.pause >= _LONG_SILENCE or outcome.verdict is Verdict.BUSY
+            level = logging.INFO if is_news else logging.DEBUG
             self._log.log(
                 level,
                 "%(slot)s: silent for %(pause).1f s because of %(reason)s",

@@ -105,7 +105,7 @@ class Sampler:
         self._note_rate(slot, tally, now)
 
     def settled(self, slot: Scope, tally: Tally, outcome: Outcome, now: float) -> None:
-        if outcome.verdict.is_overload:
+        if outcome.verdict.calls_for_silence:
             self.overall.note_refusal(now)
             self._recording(tally).timeline.note_refusal(now)
         self._note_rate(slot, tally, now)

@@ -188,7 +188,7 @@ class Tallies:
         tally = self.of(slot)
         if outcome.verdict is Verdict.SERVED:
             tally.served += 1
-        elif outcome.verdict is Verdict.REFUSED:
+        elif outcome.verdict.is_refusal:
             tally.refused += 1
         elif outcome.verdict is Verdict.TIMED_OUT:
             tally.timed_out += 1

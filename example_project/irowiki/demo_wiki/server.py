@@ -22,8 +22,8 @@ from irowiki.demo_wiki.files import FILES, WikiFile
 from irowiki.demo_wiki.weather import (
     SLOW,
     STORMY,
+    Forecast,
     Reply,
-    Spell,
     Weather,
     api_error,
     in_json,
@@ -32,7 +32,7 @@ from irowiki.demo_wiki.weather import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 ROBOTS = "User-agent: *\nCrawl-delay: 0.1\nDisallow: /index.php\n"
 
@@ -53,7 +53,7 @@ class DemoWiki(ThreadingHTTPServer):
         *,
         port: int = 0,
         limit: str | None = "12/5 seconds",
-        weather: Mapping[int, Spell] = STORMY,
+        weather: Forecast = STORMY,
     ) -> None:
         super().__init__(("127.0.0.1", port), _Connection)
         self.files = tuple(files)
@@ -101,7 +101,8 @@ class DemoWiki(ThreadingHTTPServer):
         url = urlsplit(target)
         path = unquote(url.path)
         if path == "/api.php":
-            return self._api_reply(dict(parse_qsl(url.query, keep_blank_values=True)))
+            params = dict(parse_qsl(url.query, keep_blank_values=True))
+            return self._api_reply(target, params)
         if path in self._paths:
             return Reply(self._paths[path].content, "application/octet-stream")
         if path == "/robots.txt":
@@ -110,17 +111,17 @@ class DemoWiki(ThreadingHTTPServer):
             return Reply(self._index().encode(), "text/html")
         return Reply(b"There is no such page.\n", status=404)
 
-    def _api_reply(self, params: dict[str, str]) -> Reply:
+    def _api_reply(self, target: str, params: dict[str, str]) -> Reply:
         with self._lock:
-            trouble = self._weather.next()
+            trouble = self._weather.next(target)
             if trouble:
                 self.served[trouble] += 1
             over_limit = None if trouble else self._over_limit()
         if over_limit:
             return over_limit
-        if trouble == "slow":
-            time.sleep(SLOW)
-        elif trouble:
+        is_slow = trouble == "slow"
+        time.sleep(SLOW if is_slow else self._weather.latency(target))
+        if trouble and not is_slow:
             return refusal(trouble)
         try:
             return in_json(self._api.answer(params))

@@ -1,10 +1,12 @@
-"""What befalls requests to the demo wiki: by their number, the same in every run."""
+"""What goes wrong with requests to the demo wiki, the same in every run."""
 
 from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from dataclasses import dataclass, field
+from random import Random
 from typing import TYPE_CHECKING, Literal
 
 from irowiki.demo_wiki.api import ApiError
@@ -12,7 +14,7 @@ from irowiki.demo_wiki.api import ApiError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Kind = Literal["maxlag", "ratelimited", "readonly", "429", "slow"]
+Kind = Literal["maxlag", "ratelimited", "readonly", "429", "503", "broken", "slow"]
 
 LAG = 7.3
 
@@ -34,46 +36,89 @@ class Spell:
     seconds: float = 0.0
 
 
+@dataclass(frozen=True)
+class Forecast:
+    """``spells`` are by the number of the request that they begin with. ``errors`` is
+    the share of requests that get a 503 by chance. A page that is ``broken``, by the
+    parameter that asks for it, gets one the first few times. Each answer takes a time
+    of its own, around ``latency`` seconds."""
+
+    spells: Mapping[int, Spell] = field(default_factory=dict)
+    errors: float = 0.0
+    broken: Mapping[str, int] = field(default_factory=dict)
+    latency: float = 0.0
+    seed: int = 0
+
+
+CALM = Forecast()
+
 # For a crawl of about seventy requests. It begins in fine weather, so that the rate
 # can rise into the wiki's own limit. The lag ends before the five seconds are over
 # that MediaWiki asks a client to wait, so that one wait is enough.
-STORMY: Mapping[int, Spell] = {
-    40: Spell("maxlag", seconds=4.0),
-    46: Spell("slow", requests=3),
-    51: Spell("429"),
-    57: Spell("ratelimited"),
-}
-CALM: Mapping[int, Spell] = {}
+STORMY = Forecast(
+    spells={
+        40: Spell("maxlag", seconds=4.0),
+        46: Spell("slow", requests=3),
+        51: Spell("429"),
+        57: Spell("ratelimited"),
+    },
+    # With this seed, one of the requests that the spider sends is among them.
+    errors=0.01,
+    seed=12,
+    broken={"pageids=4": 2},
+    latency=0.06,
+)
 
-# Seconds that an answer takes in a slow spell.
+# Seconds that an answer takes in a slow spell, and at most in any other weather.
 SLOW = 0.7
+_MOST = 0.5
+
+# Of the logarithm of the latency: one answer in six takes more than twice the usual.
+_SPREAD = 0.7
 
 
 class Weather:
-    def __init__(self, spells: Mapping[int, Spell]) -> None:
-        self._spells = spells
+    def __init__(self, forecast: Forecast) -> None:
+        self._forecast = forecast
         self._spell: Spell | None = None
         self._ends_at = 0.0
         self._left = 0
+        self._asked: Counter[str] = Counter()
         self.requests = 0
 
-    def next(self) -> Kind | None:
+    def next(self, target: str) -> Kind | None:
         """Return what happens to the next request."""
         self.requests += 1
         now = time.monotonic()
-        if spell := self._spells.get(self.requests):
+        if spell := self._forecast.spells.get(self.requests):
             self._spell = spell
             self._left = spell.requests
             self._ends_at = now + spell.seconds
         if self._spell is None or (self._left <= 0 and now >= self._ends_at):
-            return None
+            return self._bad_luck(target)
         self._left -= 1
         return self._spell.kind
+
+    def latency(self, target: str) -> float:
+        median = self._forecast.latency
+        spread = Random(target).lognormvariate(0.0, _SPREAD)
+        return min(median * spread, _MOST)
+
+    def _bad_luck(self, target: str) -> Kind | None:
+        self._asked[target] += 1
+        nth = self._asked[target]
+        parts = target.partition("?")[2].split("&")
+        if any(nth <= self._forecast.broken.get(part, 0) for part in parts):
+            return "broken"
+        luck = Random(f"{self._forecast.seed} {target} {nth}").random()
+        return "503" if luck < self._forecast.errors else None
 
 
 def refusal(kind: Kind) -> Reply:
     if kind == "429":
         return Reply(b"Too many requests.\n", status=429)
+    if kind in ("503", "broken"):
+        return Reply(b"Service unavailable.\n", status=503)
     # MediaWiki says the rest with HTTP 200.
     if kind == "ratelimited":
         info = "You've exceeded your rate limit. Please wait some time and try again."
