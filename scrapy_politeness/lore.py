@@ -209,7 +209,7 @@ class Lore:
         keys = self._keys.of(slot_name(slot.key))
         arguments: list[str | int] = [
             page.revision,
-            micros(1 / lessons.governor.rate),
+            micros(1 / lessons.rate),
             lessons.cuts,
             _text(freeze(lessons)),
             _DETAILS_KEPT if learned else _LITTLE_KEPT,

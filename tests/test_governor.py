@@ -10,15 +10,14 @@ import pytest
 from scrapy_politeness.core.crowd import Crowd
 from scrapy_politeness.core.governor import Bounds, Governor
 from scrapy_politeness.core.health import Health, health
+from scrapy_politeness.core.latency import Latency
 from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.core.quota import Quota
 from scrapy_politeness.core.scope import Scope
-from scrapy_politeness.core.strain import Strain
 from scrapy_politeness.simulator import (
     ConnectionLimit,
     FixedWindow,
-    QueueingServer,
     Report,
     RetryAfter,
     SlidingWindow,
@@ -75,16 +74,6 @@ def test_it_settles_just_under_the_limit(
     report = run(RetryAfter(server()), seed)
     assert report.efficiency >= efficiency
     assert report.refusals_per_100 <= refusals_per_100
-
-
-@pytest.mark.parametrize("concurrency", [8, 16, 100])
-def test_an_overloaded_host_is_relieved_before_it_fails(concurrency: int) -> None:
-    server = QueueingServer(20.0, variation=0.2)
-    scope = Scope("example.org", BOUNDS, spacing=0.0, concurrency=concurrency)
-    report = simulate([scope], server, timeout=3.0)
-    assert report.efficiency >= 0.85
-    assert report.median_latency < 2 * report.unloaded_latency
-    assert report.timeouts_per_100 <= 0.2
 
 
 def test_what_was_learned_can_be_kept_and_spares_the_next_run_the_search() -> None:
@@ -249,38 +238,13 @@ def test_a_rate_that_may_not_rise_is_settled() -> None:
     assert governor.is_settled
 
 
-def strained(latency: float) -> Strain:
-    strain = Strain()
-    for number in range(100):
-        strain.observe(0.1, number * 0.1)
-    for number in range(100, 130):
-        strain.observe(latency, number * 0.1)
-    return strain
-
-
-@pytest.mark.parametrize(
-    ("latency", "paused", "expected"),
-    [
-        (0.1, False, Health.HEALTHY),
-        (0.2, False, Health.DEGRADED),
-        (0.5, False, Health.OVERLOADED),
-        (0.1, True, Health.PAUSED),
-        (0.5, True, Health.PAUSED),
-    ],
-)
-def test_health_follows_the_latency(
-    latency: float, paused: bool, expected: Health
-) -> None:
-    assert health(Governor(BOUNDS), strained(latency), paused=paused) is expected
-
-
 def test_a_refusal_degrades_health_until_it_is_served_again() -> None:
     governor = Governor(BOUNDS)
     answer(governor, SERVED, 0.0)
     answer(governor, REFUSED, 1.0)
-    assert health(governor, Strain(), paused=False) is Health.DEGRADED
+    assert health(governor, Latency(0.1), paused=False) is Health.DEGRADED
     answer(governor, SERVED, 3.0)
-    assert health(governor, Strain(), paused=False) is Health.HEALTHY
+    assert health(governor, Latency(0.1), paused=False) is Health.HEALTHY
 
 
 def crowd_after_a_refusal() -> Crowd:

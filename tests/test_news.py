@@ -73,7 +73,7 @@ def test_speedups_and_waits_can_be_read_in_the_log(site: Callable[..., Site]) ->
             ConnectionLimit(3, 0.5, round_trip=0.05),
             "at once, since it has refused",
         ),
-        (QueueingServer(5), "because of slow answers"),
+        (QueueingServer(5), "answers more slowly the faster it is asked"),
     ],
     ids=["rate", "connections", "latency"],
 )

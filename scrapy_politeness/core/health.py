@@ -10,10 +10,7 @@ from scrapy_politeness.core.governor import Phase
 
 if TYPE_CHECKING:
     from scrapy_politeness.core.governor import Governor
-    from scrapy_politeness.core.strain import Strain
-
-# Slower than this many times its best is worth a word, well before it is overload.
-_DEGRADED = 1.5
+    from scrapy_politeness.core.latency import Latency
 
 
 class Health(Enum):
@@ -38,13 +35,14 @@ class Status:
     concurrency: int
 
 
-def health(governor: Governor, strain: Strain, *, paused: bool) -> Health:
-    """A host is overloaded while its latency says so, and degraded while it recovers
-    from a refusal or answers slowly. ``paused`` says that nothing is sent for now."""
+def health(governor: Governor, latency: Latency, *, paused: bool) -> Health:
+    """A host is overloaded while requests of ours pile up there, and degraded while it
+    recovers from a refusal or gets less than it could, so that they do not. ``paused``
+    says that nothing is sent for now."""
     if paused:
         return Health.PAUSED
-    if strain.is_overloaded:
+    if latency.is_overloaded:
         return Health.OVERLOADED
-    if governor.phase is Phase.RECOVERY or strain.is_slow(_DEGRADED):
+    if governor.phase is Phase.RECOVERY or latency.cap < governor.rate:
         return Health.DEGRADED
     return Health.HEALTHY

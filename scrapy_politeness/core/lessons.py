@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.governor import Bounds, Governor
+from scrapy_politeness.core.latency import Latency, Stage
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.core.snapshot import number, part, whole
-from scrapy_politeness.core.strain import Strain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,8 +23,9 @@ _CLOCK_WAS_SET = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What an outcome did to a scope. It was ``relieved`` if the host answers too
-    slowly; ``settled_at`` is the rate at which it has just settled, if it has."""
+    """What an outcome did to a scope. It was ``relieved`` if the host was found to
+    answer more slowly the faster it is asked. A ``trial`` of that has begun, or ended
+    otherwise. ``settled_at`` is the rate at which it has just settled, if it has."""
 
     old_rate: float
     new_rate: float
@@ -32,34 +33,52 @@ class Change:
     cut: bool
     relieved: bool = False
     settled_at: float | None = None
+    trial: bool = False
 
 
 class Lessons:
-    """Governor and strain of one host. Many hosts are asked only once, and most slots
+    """Governor and latency of one host. Many hosts are asked only once, and most slots
     of a broad crawl wait for their first answer: so it is made with that.
 
     ``cuts`` counts how often the rate was cut. Processes that learn together tell by
     it which of their requests were sent before the last cut.
     """
 
-    __slots__ = ("_bounds", "_observed_at", "_settled_at", "cuts", "governor", "strain")
+    __slots__ = (
+        "_bounds",
+        "_observed_at",
+        "_settled_at",
+        "cuts",
+        "governor",
+        "latency",
+    )
 
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
         self._observed_at = -math.inf
         self.governor = Governor(bounds)
-        self.strain = Strain()
+        self.latency = Latency(bounds.min_rate)
         self.cuts = 0
         self._settled_at = 0.0
 
     def shape(self) -> dict[str, object]:
         return {
             "governor": part(self.governor),
-            "strain": part(self.strain),
+            "latency": part(self.latency),
             "cuts": whole,
             "_settled_at": number,
             "_observed_at": number,
         }
+
+    @property
+    def rate(self) -> float:
+        """What may be sent per second, for all that is known of the host."""
+        return min(self.governor.rate, self.latency.cap)
+
+    @property
+    def is_capped(self) -> bool:
+        """Tell whether it is the latency that sets the rate."""
+        return self.latency.cap < self.governor.rate
 
     def observe(
         self,
@@ -77,14 +96,17 @@ class Lessons:
             self._start_over(now)
         self._observed_at = now
         governor = self.governor
-        old_rate = governor.rate
+        old_rate = self.rate
         advice = governor.observe(permit, outcome, now, chance, stale=stale)
         self.cuts += advice.cut
-        manages = None
-        if outcome.verdict is Verdict.SERVED and outcome.is_timely:
-            manages = self.strain.observe(now - permit.sent_at, now)
-            if manages is not None:
-                governor.relieve(manages, now)
+        stage = self.latency.stage
+        relieved = self._observe_latency(permit, outcome, now)
+        if relieved:
+            # A trial has found it out, at a rate that was lowered for the purpose.
+            old_rate = self.latency.slowed_from
+        on_trial = (stage is Stage.TRIAL) != (self.latency.stage is Stage.TRIAL)
+        if advice.pause or advice.cut:
+            self.latency.interrupt(now)
         # Of a flight that was refused, one says as much as all.
         news = advice.cut or not outcome.verdict.is_overload
         if news and crowded():
@@ -92,18 +114,36 @@ class Lessons:
             governor.forget(now)
         return Change(
             old_rate,
-            governor.rate,
+            self.rate,
             advice.pause,
             advice.cut,
-            manages is not None,
+            relieved,
             self._newly_settled_at(),
+            on_trial and not relieved,
+        )
+
+    def _observe_latency(self, permit: Permit, outcome: Outcome, now: float) -> bool:
+        if outcome.verdict is not Verdict.SERVED or not self._bounds.adaptive:
+            return False
+        if not outcome.is_timely:
+            self.latency.interrupt(now)
+            return False
+        if permit.rate is None and not permit.full:
+            self.latency.interrupt(permit.sent_at)
+            return False
+        return self.latency.observe(
+            now - permit.sent_at,
+            permit.sent_at,
+            now,
+            rate=self.governor.rate,
+            full=permit.full,
         )
 
     def _start_over(self, now: float) -> None:
         """The clock that several processes share was set back: times that are still to
         come mean nothing, but the limit is what it was."""
         before, self.governor = self.governor, Governor(self._bounds)
-        self.strain = Strain()
+        self.latency = Latency(self._bounds.min_rate)
         if before.ceiling is not None:
             self.governor.recall(before.ceiling, before.burst, now)
 
@@ -112,7 +152,7 @@ class Lessons:
         away from there, and most lead back: that is none."""
         rate = self.governor.rate
         moved = abs(rate - self._settled_at) > _NEWS * rate
-        if not self.governor.is_settled or not moved:
+        if not self.governor.is_settled or self.is_capped or not moved:
             return None
         self._settled_at = rate
         return rate

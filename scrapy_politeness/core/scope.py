@@ -178,9 +178,11 @@ class Scope:
         slowest = max(interval, gap)
         kept_up = late <= max(slowest, PROMPT)
         rate = 1 / slowest if kept_up else None
-        paced = by_rate and kept_up
+        capped = self._lessons is not None and self._lessons.is_capped
+        paced = by_rate and kept_up and not capped
         cuts = 0 if self.leases is None else self.leases.cuts
-        return Permit(now, paced, self.in_flight, rate, resumed, late, cuts)
+        full = self.in_flight + self.claims + self.aside >= self.concurrency
+        return Permit(now, paced, self.in_flight, rate, resumed, late, cuts, full)
 
     def settle(
         self, permit: Permit, outcome: Outcome, now: float, chance: float
@@ -325,8 +327,8 @@ class Scope:
         silent_for = max(0.0, self.paused_until - now, self.held_until - now)
         how = Health.PAUSED if silent_for else Health.HEALTHY
         if self._lessons is not None:
-            governor, strain = self._lessons.governor, self._lessons.strain
-            how = health(governor, strain, paused=silent_for > 0)
+            governor, latency = self._lessons.governor, self._lessons.latency
+            how = health(governor, latency, paused=silent_for > 0)
         return Status(
             how, self.rate, self.ceiling, silent_for, self.in_flight, self.concurrency
         )
@@ -351,7 +353,10 @@ class Scope:
         own_rate = self._rate >= self._bounds.max_rate or not self._bounds.adaptive
         if own_rate or self._spacing * self._share >= gap:
             return Cause.SETTINGS
-        if self._lessons is None or self._lessons.governor.phase is Phase.SEARCH:
+        if self._lessons is None:
+            return Cause.START
+        searching = self._lessons.governor.phase is Phase.SEARCH
+        if searching and not self._lessons.is_capped:
             return Cause.START
         return Cause.HOST
 
@@ -397,7 +402,7 @@ class Scope:
     def _rate(self) -> float:
         if self._lessons is None:
             return self._bounds.start_rate
-        return min(self._lessons.governor.rate, self._bounds.max_rate)
+        return min(self._lessons.rate, self._bounds.max_rate)
 
     def _learn(self) -> tuple[Lessons, Crowd]:
         if self._lessons is None:

@@ -39,6 +39,9 @@ _LONG_SILENCE = 10.0
 
 
 QUOTA = "its quota"
+OVERLOAD = "overload: it answers more slowly the faster it is asked"
+TRIAL = "late answers, to see whether they get faster at a lower rate"
+TRIAL_OVER = "the end of a trial at a lower rate"
 
 _CUT = "%(slot)s: rate %(rates)s because of %(reason)s; silent for %(pause).1f s"
 _UNCHANGED = (
@@ -104,7 +107,8 @@ class RateNews:
     ) -> None:
         level = logging.DEBUG
         is_first_relief = change.relieved and not tally.told_relief
-        if is_first_relief or _differs(change.new_rate, tally.told_rate, _MUCH):
+        is_news = _differs(change.new_rate, tally.told_rate, _MUCH)
+        if is_first_relief or (is_news and not change.trial):
             slower = change.new_rate < change.old_rate
             level = logging.INFO if slower else self.level(slot)
             tally.told_rate = change.new_rate
@@ -142,7 +146,9 @@ class RateNews:
 
 def reason_of(outcome: Outcome, change: Change) -> str:
     if change.relieved:
-        return "slow answers"
+        return OVERLOAD
+    if change.trial:
+        return TRIAL if change.new_rate < change.old_rate else TRIAL_OVER
     if outcome.quota is None and change.new_rate > change.old_rate:
         return "sustained success"
     return outcome.reason or QUOTA
