@@ -3,17 +3,33 @@
 -- Beside the queue there is a sorted set of the processes at work, by when (in
 -- milliseconds) each is forgotten.
 --
--- KEYS: the queue, its slots, who is at work; to pop, also the requests of a slot.
+-- KEYS: the queue, its slots, who is at work, the ends; to pop, also the requests of a
+--       slot.
 -- ARGV: process, whether it is at work, for how long that is believed; the place up to
 --       which new slots are known, how many of them to tell, the slot to pop from; then
 --       slots of which is asked whether they have requests still.
 -- Returns: the request, how many are left in its slot, size and place of the queue,
 --          new slots and where each stands, slots that have no requests any more, how
---          many others are at work.
+--          many others are at work, in how many milliseconds the next one goes to the
+--          front (-1 for none).
+local most_ended = 100
+local ended = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', now, 'LIMIT', 0, most_ended)
+for _, packed in ipairs(ended) do
+  redis.call('ZREM', KEYS[4], packed)
+  local sound, entry = pcall(cmsgpack.unpack, packed)
+  if sound and type(entry) == 'table' and #entry == 6 then
+    local requests, slot, rank, written, body, where = unpack(entry)
+    -- Unless somebody has popped it meanwhile.
+    if where == 'held' or redis.call('ZREM', requests, written .. body) == 1 then
+      local place = next_place(KEYS[1])
+      add(KEYS[2], requests, slot, rank, in_front(place) .. body, place)
+    end
+  end
+end
 local popped, left = false, 0
-if KEYS[4] then
-  popped = redis.call('ZPOPMIN', KEYS[4])[1] or false
-  left = redis.call('ZCARD', KEYS[4])
+if KEYS[5] then
+  popped = redis.call('ZPOPMIN', KEYS[5])[1] or false
+  left = redis.call('ZCARD', KEYS[5])
   if left == 0 then
     redis.call('ZREM', KEYS[2], ARGV[6])
   end
@@ -22,8 +38,6 @@ if KEYS[4] then
     redis.call('HINCRBY', KEYS[1], 'size', -1)
   end
 end
-local clock = redis.call('TIME')
-local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 redis.call('ZREM', KEYS[3], ARGV[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', now)
 local others = redis.call('ZCARD', KEYS[3])
@@ -34,8 +48,9 @@ end
 local state = redis.call('HMGET', KEYS[1], 'size', 'place')
 local size = tonumber(state[1]) or 0
 if size <= 0 then
-  redis.call('DEL', KEYS[1])
+  redis.call('DEL', KEYS[1], KEYS[4])
 end
+local next_end = redis.call('ZRANGE', KEYS[4], 0, 0, 'WITHSCORES')[2]
 local news = redis.call(
   'ZRANGEBYSCORE', KEYS[2], '(' .. ARGV[4], '+inf', 'WITHSCORES', 'LIMIT', 0, ARGV[5]
 )
@@ -45,4 +60,6 @@ for n = 7, #ARGV do
     gone[#gone + 1] = ARGV[n]
   end
 end
-return {popped, left, size, tonumber(state[2]) or 0, news, gone, others}
+local ends_in = tonumber(next_end or '')
+ends_in = ends_in and math.ceil(math.max(0, math.min(ends_in - now, 1e9))) or -1
+return {popped, left, size, tonumber(state[2]) or 0, news, gone, others, ends_in}
