@@ -103,7 +103,8 @@ _HEAL = """
 UPDATE requests SET last = 0, band = 1, held = 0, early = 0, ends = NULL, delay = NULL
 WHERE typeof(last) != 'integer' OR typeof(band) != 'integer'
 OR typeof(held) != 'integer' OR typeof(early) != 'integer' OR (held AND ends IS NULL)
-OR (ends IS NOT NULL AND (typeof(ends) != 'real' OR typeof(delay) != 'real'))
+OR (ends IS NOT NULL AND (typeof(ends) != 'real' OR typeof(delay) != 'real'
+OR delay NOT BETWEEN 0 AND 1e10))
 """
 
 # A clock that was set back must not turn a wait of seconds into one of days.

@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from dataclasses import replace
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -54,7 +55,7 @@ class FailingPages:
         self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
         self._refused: WeakKeyDictionary[Request, _Refusal] = WeakKeyDictionary()
 
-    def refused(self, request: Request, outcome: Outcome) -> Outcome:
+    def refused(self, request: Request, status: int, outcome: Outcome) -> Outcome:
         """A request was refused, and its slot has not learned of it yet. Return what
         that tells about the host."""
         scope = self._layers.slot_for(request)
@@ -62,17 +63,20 @@ class FailingPages:
             return outcome
         wall_now = time.time()
         before = self._failures_of(request)
+        speaks_of_rate = _speaks_of_rate(status, outcome)
         if before is None:
             refusal = _Refusal(Failures(wall_now), outcome.reason, is_first=True)
         else:
+            served_at = _served_at(scope, wall_now)
             failures = before.refused(
                 wall_now,
-                others_served=_served_at(scope, wall_now) > before.refused_at,
+                others_served=served_at > before.refused_at,
                 alone=self._is_alone(request, scope),
+                suspect=served_at > -math.inf and not speaks_of_rate,
             )
             refusal = _Refusal(failures, outcome.reason)
         self._refused[request] = refusal
-        if refusal.failures.spares_host:
+        if refusal.failures.spares_host(speaks_of_rate=speaks_of_rate):
             return replace(outcome, verdict=Verdict.FAILED)
         return outcome
 
@@ -87,12 +91,14 @@ class FailingPages:
         if at == math.inf:
             self._warn(request, refusal)
             return None
-        if at > now:
-            # The last try need not be waited for where nothing else is.
-            early = self._persistence.gives_up(failures, alone=True, noise=noise)
-            return Placement(Where.HELD, at - now, early=early)
         until = max(scope.paused_until, scope.held_until)
         silence = max(0.0, until - time.monotonic())
+        if at > now:
+            # Others have to be asked for in between, or nothing is learned.
+            gap = at - now if alone else at - now + silence
+            # The last try need not be waited for where nothing else is.
+            early = self._persistence.gives_up(failures, alone=True, noise=noise)
+            return Placement(Where.HELD, gap, early=early)
         # With the highest priority, a page that was refused would be the next to go,
         # and nobody would ever know whether others are served.
         where = Where.BEHIND if refusal.is_first else Where.LAST
@@ -106,6 +112,7 @@ class FailingPages:
             failures.refused_at,
             failures.times,
             failures.since,
+            failures.witnessed,
         ]
 
     @staticmethod
@@ -135,10 +142,8 @@ class FailingPages:
         if mark is None:
             return None
         # A spider may hand ``response.meta`` on to another request.
-        identity, refused_at, times, since = mark
-        if identity != self._identity(request):
-            return None
-        return Failures(refused_at, times, since)
+        identity, *known = mark
+        return Failures(*known) if identity == self._identity(request) else None
 
     def _identity(self, request: Request) -> str:
         fingerprinter = self._crawler.request_fingerprinter
@@ -147,10 +152,11 @@ class FailingPages:
 
     def _warn(self, request: Request, refusal: _Refusal) -> None:
         self._log.warning(
-            "%(request)s fails while other pages of its host are served (%(reason)s, "
-            "%(times)d times in %(span)s): passing the failure on",
+            "%(request)s fails while other pages of its host %(are)s served "
+            "(%(reason)s, %(times)d times in %(span)s): passing the failure on",
             {
                 "request": public_request(request),
+                "are": "are" if refusal.failures.witnessed else "were",
                 "reason": refusal.reason,
                 "times": refusal.failures.times,
                 "span": duration(refusal.failures.seconds),
@@ -170,6 +176,11 @@ class _Refusal:
 def _is_failing(request: Request) -> bool:
     mark = request.meta.get(_FAILURES)
     return mark is not None and mark[2] > 0
+
+
+def _speaks_of_rate(status: int, outcome: Outcome) -> bool:
+    is_error = status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    return not is_error or outcome.wait is not None or outcome.quota is not None
 
 
 def _served_at(scope: Scope, wall_now: float) -> float:

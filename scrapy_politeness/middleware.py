@@ -135,7 +135,8 @@ class PolitenessMiddleware:
         outcome = classify_response(response, codes, time.time())
         is_refused = outcome.verdict is Verdict.REFUSED
         if is_refused and not is_robots:
-            outcome = self._conduct.failing_pages.refused(request, outcome)
+            failing = self._conduct.failing_pages
+            outcome = failing.refused(request, response.status, outcome)
         route = self._conduct.end(request, outcome)
         if route is None:
             return

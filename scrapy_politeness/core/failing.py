@@ -3,12 +3,14 @@
 A refusal may be the host's answer or the page's. What tells them apart is what became
 of the other pages meanwhile:
 
-    refused, and since its last refusal ...      means      asked again
-    (the first time)                             nothing    behind the others
-    no other page was served                     the host   behind the others
-    another page was served                      the page   after a gap that doubles
-    nothing else was asked for, as there is      the page   after a gap that doubles,
-    nothing else, and it was the page before                or no more
+    refused, and since its last refusal ...       means      asked again
+    (the first time)                              nothing    behind the others
+    no other page was served                      the host   behind the others
+    another page was served                       the page   after a gap that doubles
+    there was no other page to ask for, and
+    - it was the page before, or its host has
+      served others and says nothing of its rate  the page   after a gap that doubles
+    - all else                                    the host   as soon as that allows
 
 Only what means the page counts as a failure of it. One that has failed for long is
 given up; where nothing else is left to do, as soon as bad luck is no explanation: then
@@ -29,6 +31,9 @@ _LONG_SECONDS = 600.0
 _BAD_LUCK = 1e-6
 # Without such a share, a row of failures is no accident from here on.
 _FEWEST_TIMES = 4
+# The last page of a crawl may only be the first that a host is down for: with gaps of
+# 5, 10, 20 ... s, this is more than two minutes, which a restart does not take.
+_FEWEST_UNWITNESSED = 6
 
 # How many times the base of the gaps a page stays behind the others at most: a minute
 # by default. Trouble that passes by itself has passed by then, and a queue of a million
@@ -42,13 +47,15 @@ _MOST_DOUBLINGS = 64
 @dataclass(frozen=True, slots=True)
 class Failures:
     """What is remembered of a page that was refused: when that was last, how many
-    ``times`` it was the page's own failure, and ``since`` when. ``by_page`` says so of
-    the last time. Times are those of a clock that all who ask for the page share, such
-    as the wall clock."""
+    ``times`` it was the page's own failure, and ``since`` when. Others were
+    ``witnessed`` to be served meanwhile, at least once. ``by_page`` says that the last
+    refusal was the page's. Times are those of a clock that all who ask for the page
+    share, such as the wall clock."""
 
     refused_at: float
     times: int = 0
     since: float = 0.0
+    witnessed: bool = False
     by_page: bool = False
 
     @property
@@ -56,20 +63,24 @@ class Failures:
         """For how long it has been failing. A clock may have been set back."""
         return max(0.0, self.refused_at - self.since) if self.times else 0.0
 
-    @property
-    def spares_host(self) -> bool:
-        """Tell whether the last refusal says nothing of the host: it was known before
-        that the page fails. The first time might still be two accidents in a row."""
-        return self.by_page and self.times > 1
+    def spares_host(self, *, speaks_of_rate: bool) -> bool:
+        """Tell whether the last refusal says nothing of the host. Who asks again for
+        what was refused is refused more often than others are, whatever the rate. Only
+        where the host itself ``speaks_of_rate``, it may have been two accidents."""
+        return self.by_page and (self.times > 1 or not speaks_of_rate)
 
-    def refused(self, now: float, *, others_served: bool, alone: bool) -> Failures:
+    def refused(
+        self, now: float, *, others_served: bool, alone: bool, suspect: bool = False
+    ) -> Failures:
         """It was refused once more. ``others_served`` says whether a request of its
         slot that was sent since the last time has been served; ``alone`` that its slot
-        has nothing else to do but pages like this one."""
-        if not (others_served or (alone and self.times)):
-            return Failures(now, self.times, self.since)
-        since = self.since if self.times else now
-        return Failures(now, self.times + 1, since, by_page=True)
+        has nothing else to do but pages like this one; ``suspect`` that its slot has
+        served others before, and that the refusal does not speak of rates."""
+        times, since = self.times, self.since
+        by_page = others_served or (alone and (times > 0 or suspect))
+        if by_page:
+            times, since = times + 1, since if times else now
+        return Failures(now, times, since, self.witnessed or others_served, by_page)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +105,8 @@ class Persistence:
         """Tell whether to give a page up. Of all requests, the host fails the share
         ``noise``, whatever the rate and the page are."""
         times = failures.times
-        if times < _FEWEST_TIMES or _chance_of(times, noise) >= _BAD_LUCK:
+        fewest = _FEWEST_TIMES if failures.witnessed else _FEWEST_UNWITNESSED
+        if times < fewest or _chance_of(times, noise) >= _BAD_LUCK:
             return False
         return alone or (times >= _LONG_TIMES and failures.seconds >= _LONG_SECONDS)
 

@@ -13,11 +13,26 @@
 --          many others are at work, in how many milliseconds the next one goes to the
 --          front (-1 for none).
 local most_ended = 100
+
+-- What somebody else has put there counts as nothing.
+local function read(packed)
+  local sound, entry = pcall(cmsgpack.unpack, packed)
+  if not sound or type(entry) ~= 'table' then
+    return nil
+  end
+  for n = 1, 6 do
+    if type(entry[n]) ~= 'string' then
+      return nil
+    end
+  end
+  return entry
+end
+
 local ended = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', now, 'LIMIT', 0, most_ended)
 for _, packed in ipairs(ended) do
   redis.call('ZREM', KEYS[4], packed)
-  local sound, entry = pcall(cmsgpack.unpack, packed)
-  if sound and type(entry) == 'table' and #entry == 6 then
+  local entry = read(packed)
+  if entry then
     local requests, slot, rank, written, body, where = unpack(entry)
     -- Unless somebody has popped it meanwhile.
     if where == 'held' or redis.call('ZREM', requests, written .. body) == 1 then
