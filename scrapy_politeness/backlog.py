@@ -49,6 +49,9 @@ class Backlog(Protocol):
     def has_ready(self, slot: str) -> bool:
         """Tell whether the slot has a request to pop."""
 
+    def has_other(self, slot: str) -> bool:
+        """Tell whether one of those is not failing."""
+
     @property
     def any_ready(self) -> bool: ...
 

@@ -257,7 +257,7 @@ class Conduct:
 
     def _has_work(self, slot: Scope) -> bool:
         return self.gate.has_line(slot) or any(
-            queue.has_ready(slot.key) for queue in self.queues
+            queue.has_work(slot.key) for queue in self.queues
         )
 
     def _tell_queues(self, slot: Scope) -> None:

@@ -51,6 +51,7 @@ _LATER_COLUMNS = {
     "band": "INTEGER NOT NULL DEFAULT 1",
     "held": "INTEGER NOT NULL DEFAULT 0",
     "early": "INTEGER NOT NULL DEFAULT 0",
+    "failing": "INTEGER NOT NULL DEFAULT 0",
     # When it goes to the front, by the wall clock, and how long that was away.
     "ends": "REAL",
     "delay": "REAL",
@@ -65,13 +66,18 @@ WHERE NOT taken AND ends IS NOT NULL;
 """
 
 _INSERT = """
-INSERT INTO requests (slot, rank, place, body, last, band, held, early, ends, delay)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO requests
+(slot, rank, place, body, last, band, held, early, failing, ends, delay)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 _NEXT = """
 SELECT id, body FROM requests WHERE slot = ? AND NOT taken AND NOT held
 ORDER BY last, rank, band, place LIMIT 1
+"""
+
+_OTHER = """
+SELECT 1 FROM requests WHERE slot = ? AND NOT taken AND NOT held AND NOT failing LIMIT 1
 """
 
 _ENDED = """
@@ -204,7 +210,8 @@ class DiskBacklog:
         self._place += 1
         place = direction * self._place
         order = (where is Where.LAST, band, placement.is_held, early)
-        self._db.execute(_INSERT, (slot, rank, place, body, *order, ends, delay))
+        values = (slot, rank, place, body, *order, placement.failing, ends, delay)
+        self._db.execute(_INSERT, values)
         self._counts[slot] += 1
         if placement.is_held:
             self._held[slot] += 1
@@ -308,6 +315,10 @@ class DiskBacklog:
         for request in done:
             key = self._taken.pop(request)
             self._db.execute("DELETE FROM requests WHERE id = ?", (key,))
+
+    def has_other(self, slot: str) -> bool:
+        found = self.has_ready(slot) and self._db.execute(_OTHER, (slot,)).fetchone()
+        return bool(found)
 
     @property
     def any_ready(self) -> bool:

@@ -98,11 +98,12 @@ class FailingPages:
             gap = at - now if alone else at - now + silence
             # The last try need not be waited for where nothing else is.
             early = self._persistence.gives_up(failures, alone=True, noise=noise)
-            return Placement(Where.HELD, gap, early=early)
+            return Placement(Where.HELD, gap, early=early, failing=True)
         # With the highest priority, a page that was refused would be the next to go,
         # and nobody would ever know whether others are served.
         where = Where.BEHIND if refusal.is_first else Where.LAST
-        return Placement(where, silence + self._persistence.behind)
+        seconds = silence + self._persistence.behind
+        return Placement(where, seconds, failing=failures.times > 0)
 
     def remember(self, request: Request, copy: Request) -> None:
         """The copy is going to be asked for in the place of the request."""

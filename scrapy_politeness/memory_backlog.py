@@ -28,10 +28,11 @@ class _Moved:
     """A request that is not where new ones are. ``key`` is its present place in the
     order of its slot, None while it is held and once it is gone."""
 
-    __slots__ = ("early", "key", "request", "slot")
+    __slots__ = ("early", "failing", "key", "request", "slot")
 
-    def __init__(self, slot: str, request: Request) -> None:
+    def __init__(self, slot: str, request: Request, *, failing: bool) -> None:
         self.slot = slot
+        self.failing = failing
         self.request: Request | None = request
         self.early = False
         self.key: tuple[bool, int, int, int] | None = None
@@ -65,6 +66,12 @@ class _Slot:
         assert moved.request is not None
         moved.key = (last, -moved.request.priority, place, order)
         heappush(self.moved, (moved.key, moved))
+
+    @property
+    def has_other(self) -> bool:
+        return self.usual.first_priority is not None or any(
+            moved.key == key and not moved.failing for key, moved in self.moved
+        )
 
     def next_moved(self) -> _Moved | None:
         """Return the moved one that comes next, None if a usual one does."""
@@ -105,7 +112,8 @@ class MemoryBacklog:
         if placement.where is Where.USUAL:
             waiting.usual.push(request)  # may fail
         else:
-            self._place(waiting, _Moved(slot, request), placement, now)
+            moved = _Moved(slot, request, failing=placement.failing)
+            self._place(waiting, moved, placement, now)
         self._slots[slot] = waiting
         self._size += 1
         if placement.is_held:
@@ -188,6 +196,10 @@ class MemoryBacklog:
     def has_ready(self, slot: str) -> bool:
         waiting = self._slots.get(slot)
         return waiting is not None and waiting.ready > 0
+
+    def has_other(self, slot: str) -> bool:
+        waiting = self._slots.get(slot)
+        return waiting is not None and waiting.has_other
 
     @property
     def any_ready(self) -> bool:

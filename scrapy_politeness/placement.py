@@ -26,12 +26,14 @@ class Placement(NamedTuple):
     at all.
 
     After so many ``seconds``, what is BEHIND, LAST or HELD goes to the front. What is
-    HELD and may go ``early`` does so when the crawl has nothing else to do.
+    HELD and may go ``early`` does so when the crawl has nothing else to do. No other
+    page is to wait for one that is ``failing``.
     """
 
     where: Where
     seconds: float = 0.0
     early: bool = False
+    failing: bool = False
 
     @property
     def ends(self) -> bool:
@@ -42,7 +44,7 @@ class Placement(NamedTuple):
         return self.where is Where.HELD
 
     def put_on(self, request: Request) -> None:
-        request.meta[_MARK] = [self.where.value, self.seconds, self.early]
+        request.meta[_MARK] = [self.where.value, *self[1:]]
 
 
 USUAL = Placement(Where.USUAL)
@@ -53,8 +55,8 @@ def placement_of(request: Request) -> Placement:
     mark = request.meta.get(_MARK)
     if mark is None:
         return USUAL
-    where, seconds, early = mark
-    return Placement(Where(where), seconds, early)
+    where, *rest = mark
+    return Placement(Where(where), *rest)
 
 
 def take_off(request: Request) -> None:

@@ -92,6 +92,8 @@ class SharedBacklog:
         self._log = logging.LoggerAdapter(logger, {"spider": spider})
         # As far as is known: at least so many.
         self._counts: dict[str, int] = {}
+        # When one of the slot was last popped: exactly.
+        self._failing: dict[str, int] = {}
         self._known = 0
         self._size = 0
         self.others_at_work = 0
@@ -127,6 +129,10 @@ class SharedBacklog:
             self._counts[slot] = told.left
         else:
             self._counts.pop(slot, None)
+        if told.failing > 0:
+            self._failing[slot] = told.failing
+        else:
+            self._failing.pop(slot, None)
         self._was_late = told.body is None
         return None if told.body is None else self._request(slot, told.body)
 
@@ -157,6 +163,9 @@ class SharedBacklog:
     def has_ready(self, slot: str) -> bool:
         return slot in self._counts
 
+    def has_other(self, slot: str) -> bool:
+        return self._counts.get(slot, 0) > self._failing.get(slot, 0)
+
     @property
     def any_ready(self) -> bool:
         return bool(self._counts)
@@ -176,6 +185,7 @@ class SharedBacklog:
         self._queue.clear()
         self._kept.clear()
         self._counts.clear()
+        self._failing.clear()
         self._size = 0
 
     @property

@@ -82,12 +82,12 @@ class SlotQueue:
             request = self._backlog.pop(slot)
             if request is None:
                 continue
+            take_off(request)
             if self._is_stored and self._queue_key(request) != slot:
                 # Stored by a run with another POLITENESS_EXEMPT.
                 self.push(request)
                 now = time.monotonic()
                 continue
-            take_off(request)
             self._conduct.handed_out(request, slot, now)
             self._turns.over(slot)
             if self._backlog.has_ready(slot):
@@ -106,9 +106,9 @@ class SlotQueue:
     def count(self, slot: str) -> int:
         return self._backlog.count(slot)
 
-    def has_ready(self, slot: str) -> bool:
-        """Tell whether the slot has requests that wait for nothing else than it."""
-        return self._backlog.has_ready(slot)
+    def has_work(self, slot: str) -> bool:
+        """Tell whether the slot has something to do but pages that fail."""
+        return self._backlog.has_other(slot)
 
     @property
     def any_ready(self) -> bool:

@@ -304,3 +304,19 @@ def test_a_damaged_place_costs_no_request(
     assert second.has_ready("h")
     assert pops(second) == "1"
     assert len(second) == 0
+
+
+def test_pages_that_fail_are_not_worth_waiting_for(make: Make) -> None:
+    backlog = make()
+    push(backlog, "h/1", HELD(5.0, failing=True))
+    push(backlog, "h/2", Placement(Where.LAST, 60.0, failing=True))
+    push(backlog, "h/3", BEHIND)
+    backlog.release(6.0)
+    assert backlog.has_other("h")
+    assert not backlog.has_other("elsewhere")
+    first, second = backlog.pop("h"), backlog.pop("h")
+    assert first is not None
+    assert second is not None
+    assert (first.url, second.url) == ("http://h/1", "http://h/3")
+    assert backlog.has_ready("h")
+    assert not backlog.has_other("h")

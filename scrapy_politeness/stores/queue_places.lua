@@ -17,13 +17,22 @@ local function next_place(queue)
   return place
 end
 
--- Lower than all that are not in front.
-local function in_front(place)
-  return string.format('%016.0f', place - 1e15)
+-- Lower than all that are not in front; those that fail are the lowest.
+local function in_front(place, fails)
+  local written = string.format('%016.0f', place - 1e15)
+  return fails and '-' .. string.sub(written, 2) or written
 end
 
-local function add(slots, requests, slot, rank, member, place)
+-- How many of the requests in a slot fail.
+local function count_failing(queue, slot, member, change)
+  if string.sub(member, 1, 1) == '-' then
+    redis.call('HINCRBY', queue, 'failing:' .. slot, change)
+  end
+end
+
+local function add(queue, slots, requests, slot, rank, member, place)
   redis.call('ZADD', requests, rank, member)
+  count_failing(queue, slot, member, 1)
   local waiting = redis.call('ZCARD', requests)
   if waiting == 1 then
     redis.call('ZADD', slots, string.format('%016.0f', place), slot)

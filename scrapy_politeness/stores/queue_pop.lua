@@ -11,7 +11,7 @@
 -- Returns: the request, how many are left in its slot, size and place of the queue,
 --          new slots and where each stands, slots that have no requests any more, how
 --          many others are at work, in how many milliseconds the next one goes to the
---          front (-1 for none).
+--          front (-1 for none), how many of those left in the slot fail.
 local most_ended = 100
 
 -- What somebody else has put there counts as nothing.
@@ -35,13 +35,19 @@ for _, packed in ipairs(ended) do
   if entry then
     local requests, slot, rank, written, body, where = unpack(entry)
     -- Unless somebody has popped it meanwhile.
-    if where == 'held' or redis.call('ZREM', requests, written .. body) == 1 then
+    local stays = where ~= 'held'
+    if not stays or redis.call('ZREM', requests, written .. body) == 1 then
+      if stays then
+        count_failing(KEYS[1], slot, written, -1)
+      end
       local place = next_place(KEYS[1])
-      add(KEYS[2], requests, slot, rank, in_front(place) .. body, place)
+      local fails = string.sub(written, 1, 1) == '-'
+      local member = in_front(place, fails) .. body
+      add(KEYS[1], KEYS[2], requests, slot, rank, member, place)
     end
   end
 end
-local popped, left = false, 0
+local popped, left, failing = false, 0, 0
 if KEYS[5] then
   popped = redis.call('ZPOPMIN', KEYS[5])[1] or false
   left = redis.call('ZCARD', KEYS[5])
@@ -49,8 +55,13 @@ if KEYS[5] then
     redis.call('ZREM', KEYS[2], ARGV[6])
   end
   if popped then
+    count_failing(KEYS[1], ARGV[6], popped, -1)
     popped = string.sub(popped, 17)
     redis.call('HINCRBY', KEYS[1], 'size', -1)
+  end
+  failing = tonumber(redis.call('HGET', KEYS[1], 'failing:' .. ARGV[6])) or 0
+  if failing <= 0 or left == 0 then
+    redis.call('HDEL', KEYS[1], 'failing:' .. ARGV[6])
   end
 end
 redis.call('ZREM', KEYS[3], ARGV[1])
@@ -77,4 +88,5 @@ for n = 7, #ARGV do
 end
 local ends_in = tonumber(next_end or '')
 ends_in = ends_in and math.ceil(math.max(0, math.min(ends_in - now, 1e9))) or -1
-return {popped, left, size, tonumber(state[2]) or 0, news, gone, others, ends_in}
+local place = tonumber(state[2]) or 0
+return {popped, left, size, place, news, gone, others, ends_in, failing}

@@ -1,16 +1,20 @@
 -- Adds a request to a slot of a shared queue.
 --
 -- KEYS: the queue, its slots, the requests of the slot, the ends.
--- ARGV: slot, rank, request, where it is to wait, for how many milliseconds.
+-- ARGV: slot, rank, request, where it is to wait, for how many milliseconds, whether
+--       it fails.
 local slot, rank, body, where = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local place = next_place(KEYS[1])
-local written = where == 'front' and in_front(place) or string.format('%016.0f', place)
+local written = string.format('%016.0f', place)
+if where == 'front' or ARGV[6] == '1' then
+  written = in_front(place, ARGV[6] == '1')
+end
 local waiting
 if where == 'held' then
   waiting = redis.call('ZCARD', KEYS[3])
 else
   local score = where == 'last' and '+inf' or rank
-  waiting = add(KEYS[2], KEYS[3], slot, score, written .. body, place)
+  waiting = add(KEYS[1], KEYS[2], KEYS[3], slot, score, written .. body, place)
 end
 if where == 'held' or where == 'behind' or where == 'last' then
   local entry = cmsgpack.pack({KEYS[3], slot, rank, written, body, where})

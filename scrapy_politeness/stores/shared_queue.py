@@ -33,10 +33,11 @@ _AT_WORK_MS = 5000
 
 class Tidings(NamedTuple):
     """What a call told: the request, if one was popped, how many are ``left`` in its
-    slot, the ``size`` of the queue, up to which ``place`` it was filled, the slots
-    that are ``new`` and the place up to which these are all, the slots that are
-    ``gone`` of those that were asked for, how many ``others`` are at work, in how many
-    seconds the next request goes to the front of its slot."""
+    slot, and how many of these are ``failing``, the ``size`` of the queue, up to which
+    ``place`` it was filled, the slots that are ``new`` and the place up to which these
+    are all, the slots that are ``gone`` of those that were asked for, how many
+    ``others`` are at work, in how many seconds the next request goes to the front of
+    its slot."""
 
     body: bytes | None
     left: int
@@ -47,6 +48,7 @@ class Tidings(NamedTuple):
     gone: list[str]
     others: int
     ends_in: float
+    failing: int
 
 
 class SharedQueue:
@@ -74,8 +76,9 @@ class SharedQueue:
         The lowest rank is the first to go, of equals the oldest."""
         keys = [self._key, self._slots, self._requests(slot), self._ends]
         milliseconds = min(round(placement.seconds * 1000), _LARGEST)
+        where, failing = placement.where.value, int(placement.failing)
         waiting, size = self._push(
-            keys, [_raw(slot), rank, body, placement.where.value, milliseconds]
+            keys, [_raw(slot), rank, body, where, milliseconds, failing]
         )
         return waiting, size
 
@@ -96,7 +99,7 @@ class SharedQueue:
             keys.append(self._requests(slot))
         about_us = (self._process, int(at_work), _AT_WORK_MS)
         names = map(_raw, (slot or "", *doubtful))
-        body, left, size, place, new, gone, others, ends_in = self._pop(
+        body, left, size, place, new, gone, others, ends_in, failing = self._pop(
             keys, [*about_us, known, most_new, *names]
         )
         return Tidings(
@@ -110,6 +113,7 @@ class SharedQueue:
             gone=[name for raw in gone if (name := _name(raw)) is not None],
             others=others,
             ends_in=math.inf if ends_in < 0 else ends_in / 1000,
+            failing=failing,
         )
 
     def clear(self) -> None:

@@ -192,14 +192,14 @@ _bodies = st.one_of(
 )
 
 
-# last, band, held, early, ends, delay
-_USUAL = (0, 1, 0, 0, None, None)
-_rows = st.tuples(*(_cells, _cells, _cells, _bodies), *[_cells] * 6)
+# last, band, held, early, failing, ends, delay
+_USUAL = (0, 1, 0, 0, 0, None, None)
+_rows = st.tuples(*(_cells, _cells, _cells, _bodies), *[_cells] * 7)
 
 
 @given(st.lists(_rows, max_size=5))
 @example([(b"", 0, 0, ([], None), *_USUAL), ("a", 0, 2**63 - 1, ([], None), *_USUAL)])
-@example([("a", 0, 0, ([], None), 0, 1, 1, 1, 1e308, 1e308)])
+@example([("a", 0, 0, ([], None), 0, 1, 1, 1, 0, 1e308, 1e308)])
 def request_rows_may_be_anything(rows: list[tuple[Any, ...]]) -> None:
     with folder_in_memory() as folder:
         path = Path(folder, "requests.sqlite")
@@ -214,8 +214,9 @@ def request_rows_may_be_anything(rows: list[tuple[Any, ...]]) -> None:
                 )
                 for row in rows
             ]
-            columns = "slot, rank, place, body, last, band, held, early, ends, delay"
-            marks = ", ".join("?" * 10)
+            columns = "slot, rank, place, body, last, band, held, early, failing"
+            columns += ", ends, delay"
+            marks = ", ".join("?" * 11)
             sql = f"INSERT INTO requests ({columns}) VALUES ({marks})"
             _insert(db, sql, whole)
         with watched():
