@@ -98,6 +98,14 @@ class FailingPages:
             gap = at - now if alone else at - now + silence
             # The last try need not be waited for where nothing else is.
             early = self._persistence.gives_up(failures, alone=True, noise=noise)
+            self._log.debug(
+                "%(request)s fails (%(reason)s): next try in %(gap).3g s",
+                {
+                    "request": public_request(request),
+                    "reason": refusal.reason,
+                    "gap": gap,
+                },
+            )
             return Placement(Where.HELD, gap, early=early, failing=True)
         # With the highest priority, a page that was refused would be the next to go,
         # and nobody would ever know whether others are served.
