@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import pickle
-import sqlite3
 import time
 from collections import Counter
 from contextlib import contextmanager
@@ -20,9 +19,10 @@ from scrapy_politeness.backlog import DAMAGE
 from scrapy_politeness.job import DATABASE
 from scrapy_politeness.observe.names import printable
 from scrapy_politeness.placement import Where
-from scrapy_politeness.stores.sqlite import open_database, write_ahead
+from scrapy_politeness.stores import requests_table as sql
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Callable, Collection, Iterator
 
     from scrapy import Request
@@ -33,100 +33,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS requests (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    slot TEXT NOT NULL,
-    rank INTEGER NOT NULL,
-    place INTEGER NOT NULL,
-    taken INTEGER NOT NULL DEFAULT 0,
-    body BLOB NOT NULL
-);
-"""
-
-# What earlier versions did not have.
-_LATER_COLUMNS = {
-    # The lowest (last, rank, band, place) of a slot is the next to go.
-    "last": "INTEGER NOT NULL DEFAULT 0",
-    "band": "INTEGER NOT NULL DEFAULT 1",
-    "held": "INTEGER NOT NULL DEFAULT 0",
-    "early": "INTEGER NOT NULL DEFAULT 0",
-    "failing": "INTEGER NOT NULL DEFAULT 0",
-    # When it goes to the front, by the wall clock, and how long that was away.
-    "ends": "REAL",
-    "delay": "REAL",
-}
-
-_INDEXES = """
-DROP INDEX IF EXISTS waiting;
-CREATE INDEX IF NOT EXISTS ready ON requests (slot, last, rank, band, place)
-WHERE NOT taken AND NOT held;
-CREATE INDEX IF NOT EXISTS ending ON requests (ends)
-WHERE NOT taken AND ends IS NOT NULL;
-"""
-
-_INSERT = """
-INSERT INTO requests
-(slot, rank, place, body, last, band, held, early, failing, ends, delay)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
-
-_NEXT = """
-SELECT id, body FROM requests WHERE slot = ? AND NOT taken AND NOT held
-ORDER BY last, rank, band, place LIMIT 1
-"""
-
-_OTHER = """
-SELECT 1 FROM requests WHERE slot = ? AND NOT taken AND NOT held AND NOT failing LIMIT 1
-"""
-
-_ENDED = """
-SELECT id, slot, rank, held, early FROM requests WHERE NOT taken AND ends <= ?
-ORDER BY ends LIMIT ?
-"""
-
-_HELD_EARLY = """
-SELECT id, slot, rank, held, early FROM requests WHERE NOT taken AND ends IS NOT NULL
-AND held AND early ORDER BY ends
-"""
-
-_TO_FRONT = """
-UPDATE requests SET last = 0, rank = ?, band = ?, place = ?, held = 0, ends = NULL
-WHERE id = ?
-"""
-
-_NEXT_END = "SELECT MIN(ends) FROM requests WHERE NOT taken AND ends IS NOT NULL"
-
-# What nobody can have stored here.
-_DELETE_DAMAGED = """
-DELETE FROM requests WHERE typeof(slot) != 'text' OR typeof(rank) != 'integer'
-OR typeof(place) != 'integer' OR place NOT BETWEEN -1e15 AND 1e15
-OR typeof(body) != 'blob'
-"""
-
-# A request is worth more than its place.
-_HEAL = """
-UPDATE requests SET last = 0, band = 1, held = 0, early = 0, ends = NULL, delay = NULL
-WHERE typeof(last) != 'integer' OR typeof(band) != 'integer'
-OR typeof(held) != 'integer' OR typeof(early) != 'integer' OR (held AND ends IS NULL)
-OR (ends IS NOT NULL AND (typeof(ends) != 'real' OR typeof(delay) != 'real'
-OR delay NOT BETWEEN 0 AND 1e10))
-"""
-
-# A clock that was set back must not turn a wait of seconds into one of days.
-_CAP = "UPDATE requests SET ends = MIN(ends, ? + delay) WHERE ends IS NOT NULL"
-
 # So many go to the front at once, before the event loop gets a chance.
 _MOST_RELEASED = 1000
 
 # Among requests of one rank.
 _IN_FRONT, _AS_USUAL, _BEHIND = range(3)
-
-# The write-ahead log is copied into the database, and synced to disk, when it has
-# this many pages of 4 KiB; SQLite's own 1,000 would mean every few hundred requests.
-_CHECKPOINT_PAGES = 10_000
-# What the log is cut back to when it had to grow beyond that.
-_MOST_LOG_BYTES = _CHECKPOINT_PAGES * 4096
 
 # The sign of a place.
 _FIFO, _LIFO = 1, -1
@@ -166,14 +77,14 @@ class DiskBacklog:
         self._taken: dict[Request, int] = {}
         # From the monotonic clock to the wall clock, as it was set at the start.
         self._offset = time.time() - time.monotonic()
-        self._db = _open(Path(folder, DATABASE), self._load)
+        self._db = sql.open_requests(Path(folder, DATABASE), self._load)
         self._size = self._counts.total()
 
     def _load(self, db: sqlite3.Connection) -> None:
-        self._warn_dropped(db.execute(_DELETE_DAMAGED).rowcount)
-        db.execute(_HEAL)
+        self._warn_dropped(db.execute(sql.DELETE_DAMAGED).rowcount)
+        db.execute(sql.HEAL)
         db.execute("UPDATE requests SET taken = 0 WHERE taken")
-        db.execute(_CAP, (time.time(),))
+        db.execute(sql.CAP, (time.time(),))
         [(self._place,)] = db.execute(
             "SELECT COALESCE(MAX(ABS(place)), 0) FROM requests"
         )
@@ -211,7 +122,7 @@ class DiskBacklog:
         place = direction * self._place
         order = (where is Where.LAST, band, placement.is_held, early)
         values = (slot, rank, place, body, *order, placement.failing, ends, delay)
-        self._db.execute(_INSERT, values)
+        self._db.execute(sql.INSERT, values)
         self._counts[slot] += 1
         if placement.is_held:
             self._held[slot] += 1
@@ -254,15 +165,17 @@ class DiskBacklog:
             return self.pop(slot)  # which drops it, and says so
 
     def _next(self, slot: str) -> tuple[int, bytes] | None:
-        found: tuple[int, bytes] | None = self._db.execute(_NEXT, (slot,)).fetchone()
+        found: tuple[int, bytes] | None = self._db.execute(sql.NEXT, (slot,)).fetchone()
         if found is None:  # the file is damaged: what was counted is not there
-            number = self._counts[slot] - self._held[slot]
-            self._counts[slot] -= number
-            if not self._counts[slot]:
-                del self._counts[slot]
-            self._size -= number
-            self._warn_dropped(number)
+            self._drop(slot, self._counts[slot] - self._held[slot])
         return found
+
+    def _drop(self, slot: str, number: int) -> None:
+        self._counts[slot] -= number
+        if not self._counts[slot]:
+            del self._counts[slot]
+        self._size -= number
+        self._warn_dropped(number)
 
     def _warn_dropped(self, number: int) -> None:
         if number:
@@ -275,10 +188,10 @@ class DiskBacklog:
     def release(self, now: float) -> Collection[str]:
         if now < self._next_release:
             return ()
-        return self._release(_ENDED, now + self._offset, _MOST_RELEASED)
+        return self._release(sql.ENDED, now + self._offset, _MOST_RELEASED)
 
     def release_early(self, now: float) -> Collection[str]:
-        return self._release(_HELD_EARLY) if self._early else ()
+        return self._release(sql.HELD_EARLY) if self._early else ()
 
     def _release(self, query: str, *values: float) -> Collection[str]:
         slots = []
@@ -288,17 +201,26 @@ class DiskBacklog:
                 self._place += 1
                 # In front of all of its priority.
                 front = (rank - rank % 2, _IN_FRONT, self._place)
-                self._db.execute(_TO_FRONT, (*front, key))
+                self._db.execute(sql.TO_FRONT, (*front, key))
                 if held:
                     if not self.has_ready(slot):
                         slots.append(slot)
                     self._held[slot] -= 1
-                    self._early -= early
+                    self._early -= bool(early)
             self._next_release = self._read_next_release(self._db)
+        if self._next_release == math.inf:
+            self._drop_lost()
         return slots
 
+    def _drop_lost(self) -> None:
+        """Nothing is held any more. Where the file is damaged, more was counted."""
+        for slot, number in (+self._held).items():
+            self._drop(slot, number)
+        self._held.clear()
+        self._early = 0
+
     def _read_next_release(self, db: sqlite3.Connection) -> float:
-        [(ends,)] = db.execute(_NEXT_END)
+        [(ends,)] = db.execute(sql.NEXT_END)
         return math.inf if ends is None else ends - self._offset
 
     @property
@@ -317,7 +239,7 @@ class DiskBacklog:
             self._db.execute("DELETE FROM requests WHERE id = ?", (key,))
 
     def has_other(self, slot: str) -> bool:
-        found = self.has_ready(slot) and self._db.execute(_OTHER, (slot,)).fetchone()
+        found = self.has_ready(slot) and self._db.execute(sql.OTHER, (slot,)).fetchone()
         return bool(found)
 
     @property
@@ -368,24 +290,6 @@ class DiskBacklog:
             {"queue": global_object_name(queue_cls)},
         )
         return _LIFO
-
-
-def _open(path: Path, load: Callable[[sqlite3.Connection], None]) -> sqlite3.Connection:
-    try:
-        return open_database(path, write_ahead, _prepare, load)
-    except sqlite3.DatabaseError as error:
-        raise ValueError(f"{path} is not a queue of requests: {error}") from error
-
-
-def _prepare(db: sqlite3.Connection) -> None:
-    db.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
-    db.execute(f"PRAGMA journal_size_limit = {_MOST_LOG_BYTES}")
-    db.executescript(_SCHEMA)
-    known = {name for _, name, *_ in db.execute("PRAGMA table_info(requests)")}
-    for name, kind in _LATER_COLUMNS.items():
-        if name not in known:
-            db.execute(f"ALTER TABLE requests ADD COLUMN {name} {kind}")
-    db.executescript(_INDEXES)
 
 
 def _serialize(fields: dict[str, object]) -> bytes:

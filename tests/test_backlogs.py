@@ -306,6 +306,22 @@ def test_a_damaged_place_costs_no_request(
     assert len(second) == 0
 
 
+def test_what_is_held_and_lost_is_not_waited_for_for_ever(
+    reopen: Reopen, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    backlog = reopen()
+    push(backlog, "h/1", HELD(5.0))
+    push(backlog, "h/2")
+    with sqlite3.connect(tmp_path / "requests.sqlite") as db:
+        db.execute("DELETE FROM requests WHERE held")
+    db.close()
+    assert len(backlog) == 2
+    backlog.release(6.0)
+    assert "are damaged, and are dropped: 1" in caplog.text
+    assert pops(backlog) == "2"
+    assert len(backlog) == 0
+
+
 def test_pages_that_fail_are_not_worth_waiting_for(make: Make) -> None:
     backlog = make()
     push(backlog, "h/1", HELD(5.0, failing=True))
