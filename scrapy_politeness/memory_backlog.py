@@ -43,10 +43,10 @@ class _Usual(ScrapyPriorityQueue):
     def first_priority(self) -> int | None:
         """Of the next one to pop; the lowest comes first."""
         first = self.curprio
+        if first in self.queues or first in self._start_queues:
+            return first
         # Where there are start requests, it is set only with the next pop.
-        if first not in self.queues and first not in self._start_queues:
-            self._update_curprio()
-        return self.curprio
+        return min((*self.queues, *self._start_queues), default=None)
 
 
 class _Slot:
