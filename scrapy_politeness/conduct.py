@@ -12,6 +12,7 @@ from weakref import WeakSet
 from scrapy_politeness.alarm import Alarm, Watch
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.engine import Engine
+from scrapy_politeness.failing_pages import FailingPages
 from scrapy_politeness.gate import Gate
 from scrapy_politeness.giving_up import GivingUp
 from scrapy_politeness.journeys import Journeys
@@ -84,6 +85,9 @@ class Conduct:
             watch=self._watch.start,
             remembered=policy.max_slots,
         )
+        self.failing_pages = FailingPages(
+            policy, self.engine, self.layers, self._has_work, crawler
+        )
         # Requests whose last answer was a refusal, until they are rescheduled.
         self.refused: WeakSet[Request] = WeakSet()
         self._resume_pauses()
@@ -153,6 +157,13 @@ class Conduct:
 
     def waiting(self, slot: Scope) -> int:
         return self.stock.pending(slot.key)
+
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether there is nothing to do but what is held."""
+        return not self.engine.in_progress() and not any(
+            queue.any_ready for queue in self.queues
+        )
 
     def scope_changed(self, slot: Scope) -> None:
         """It may be ready earlier or later than before."""
@@ -242,6 +253,11 @@ class Conduct:
             self.gate.has_line(slot)
             or self.robots.holds(slot)
             or any(slot.key in queue for queue in self.queues)
+        )
+
+    def _has_work(self, slot: Scope) -> bool:
+        return self.gate.has_line(slot) or any(
+            queue.has_work(slot.key) for queue in self.queues
         )
 
     def _tell_queues(self, slot: Scope) -> None:

@@ -21,6 +21,7 @@ from scrapy_politeness.gate import SHORT_WAIT
 from scrapy_politeness.layers import EXEMPT
 from scrapy_politeness.observe.names import public_request
 from scrapy_politeness.observe.tally import NO_WAIT
+from scrapy_politeness.placement import FRONT, take_off
 from scrapy_politeness.robots import (
     MAX_RESCHEDULES,
     OWN_FETCH,
@@ -128,14 +129,19 @@ class PolitenessMiddleware:
 
     def _downloaded(self, response: Response, request: Request) -> None:
         codes = self._conduct.policy.http_codes
-        if robots_site(request) is not None:
+        is_robots = robots_site(request) is not None
+        if is_robots:
             codes |= SERVER_ERRORS
         outcome = classify_response(response, codes, time.time())
+        is_refused = outcome.verdict.is_refusal
+        if outcome.verdict is Verdict.REFUSED and not is_robots:
+            failing = self._conduct.failing_pages
+            outcome = failing.refused(request, response.status, outcome)
         route = self._conduct.end(request, outcome)
         if route is None:
             return
         self._conduct.layers.learn_address(request, response, route)
-        if outcome.verdict.is_refusal:
+        if is_refused:
             self._conduct.refused.add(request)
 
     async def _know_robots(self, request: Request, scope: Scope) -> bool:
@@ -215,6 +221,7 @@ class PolitenessMiddleware:
             raise IgnoreRequest("The spider closes while this request was held")
         self._conduct.stats.inc_value("politeness/handed_back")
         copy = _for_the_scheduler(request)
+        FRONT.put_on(copy)
         self._handed_back.add(copy)
         return copy
 
@@ -253,6 +260,7 @@ class RescheduleMiddleware:
         return cls(crawler)
 
     def process_request(self, request: Request) -> None:
+        take_off(request)  # another queue than ours leaves it there
         if request.meta.pop(_FILTERED, False):
             request.dont_filter = False
 
@@ -261,6 +269,8 @@ class RescheduleMiddleware:
     ) -> Request | Response:
         if request not in self._conduct.refused:
             request.meta.pop(_COUNTED_FOR, None)
+            request.meta.pop(_GIVEN_UP, None)
+            self._conduct.failing_pages.forget(request)
             return response
         self._conduct.refused.discard(request)
         request.meta.pop(_DONT_CACHE, None)
@@ -271,18 +281,30 @@ class RescheduleMiddleware:
         scope = self._conduct.layers.slot_for(request)
         if scope is not None:
             self._conduct.give_up_hopeless(request, scope)
-        return self._copy(request, response) or response
+        return self._copy(request, response, scope) or response
 
-    def _copy(self, request: Request, response: Response) -> Request | None:
+    def _copy(
+        self, request: Request, response: Response, scope: Scope | None
+    ) -> Request | None:
         fingerprinter = self._crawler.request_fingerprinter
         assert fingerprinter is not None
         identity = fingerprinter.fingerprint(request).hex()
+        if request.meta.get(_GIVEN_UP) == identity:
+            return None  # one of Scrapy's own retries
         counted = request.meta.get(_COUNTED_FOR) == identity
         done = request.meta.get(RESCHEDULES, 0) if counted else 0
         if done >= self._most(request):
-            self._give_up(request, response, done, identity)
+            self._tell_refusal(request, response, done)
+            self._give_up(request, identity)
             return None
         copy = _for_the_scheduler(request)
+        if scope is not None and robots_site(request) is None:
+            placement = self._conduct.failing_pages.placement(request, scope)
+            if placement is None:
+                self._give_up(request, identity)
+                return None
+            placement.put_on(copy)
+            self._conduct.failing_pages.remember(request, copy)
         self._conduct.news.rescheduled(self._conduct.layers.key_for(copy))
         copy.meta.pop("cached_response", None)  # HttpCache's, and not serialisable
         copy.meta.update({RESCHEDULES: done + 1, _COUNTED_FOR: identity})
@@ -292,15 +314,13 @@ class RescheduleMiddleware:
         most = self._conduct.policy.max_reschedules
         return most if robots_site(request) is None else min(most, MAX_RESCHEDULES)
 
-    def _give_up(
-        self, request: Request, response: Response, done: int, identity: str
-    ) -> None:
+    def _give_up(self, request: Request, identity: str) -> None:
         if robots_site(request) is not None:
             request.meta["dont_retry"] = True  # RetryMiddleware would ask on
-        if request.meta.get(_GIVEN_UP) == identity:
-            return  # one of Scrapy's own retries
         request.meta[_GIVEN_UP] = identity
         self._conduct.news.given_up(self._conduct.layers.key_for(request))
+
+    def _tell_refusal(self, request: Request, response: Response, done: int) -> None:
         self._log.warning(
             "%(request)s was refused (%(status)d) after %(done)d reschedules, "
             "passing the refusal on",

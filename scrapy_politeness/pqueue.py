@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from scrapy_politeness.backlog import DiskBacklog, MemoryBacklog, OwnBacklog
+from scrapy_politeness.disk_backlog import DiskBacklog
 from scrapy_politeness.job import SIGNATURE
+from scrapy_politeness.memory_backlog import MemoryBacklog
 from scrapy_politeness.slot_queue import SlotQueue, conduct_of
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.pqueues import QueueProtocol
     from typing_extensions import Self
+
+    from scrapy_politeness.backlog import OwnBacklog
 
 
 class PolitePriorityQueue(SlotQueue):
@@ -74,6 +77,7 @@ class PolitePriorityQueue(SlotQueue):
 
     def peek(self) -> Request | None:
         now = time.monotonic()
+        self._release(now)
         while (slot := self._turns.next_slot(now)) is not None:
             request = self._own_backlog.peek(slot)
             if request is not None:

@@ -74,6 +74,10 @@ class PoliteQueue(SlotQueue):
             self._shared.look()
         return len(self._shared)
 
+    def has_work(self, slot: str) -> bool:
+        """What others are at work on may lead to more."""
+        return bool(self._shared.others_at_work) or super().has_work(slot)
+
     def clear(self) -> None:
         self._shared.clear()
 

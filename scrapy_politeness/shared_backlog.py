@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import deque
 from itertools import islice
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from scrapy import Request, Spider
 
+    from scrapy_politeness.placement import Placement
     from scrapy_politeness.stores.shared_queue import SharedQueue, Tidings
 
 logger = logging.getLogger(__name__)
@@ -58,6 +60,12 @@ class _Kept(NamedTuple):
     slot: str
     rank: float
     body: bytes
+    placement: Placement
+    since: float
+
+    def placement_at(self, now: float) -> Placement:
+        left = max(0.0, self.placement.seconds - (now - self.since))
+        return self.placement._replace(seconds=left)
 
 
 class SharedBacklog:
@@ -84,6 +92,8 @@ class SharedBacklog:
         self._log = logging.LoggerAdapter(logger, {"spider": spider})
         # As far as is known: at least so many.
         self._counts: dict[str, int] = {}
+        # When one of the slot was last popped: exactly.
+        self._failing: dict[str, int] = {}
         self._known = 0
         self._size = 0
         self.others_at_work = 0
@@ -97,10 +107,13 @@ class SharedBacklog:
         """Tell whether the server has to be left alone for now."""
         return self._is_away and time.monotonic() < self.look_at
 
-    def push(self, slot: str, request: Request) -> None:
+    def push(
+        self, slot: str, request: Request, placement: Placement, now: float
+    ) -> None:
         body = self._serializer.dumps(request.to_dict(spider=self._spider))
-        self._kept.append(_Kept(slot, -request.priority, body))
-        self._counts[slot] = self._counts.get(slot, 0) + 1
+        self._kept.append(_Kept(slot, -request.priority, body, placement, now))
+        if not placement.is_held:
+            self._counts[slot] = self._counts.get(slot, 0) + 1
         if self.is_away:
             return
         try:
@@ -116,6 +129,10 @@ class SharedBacklog:
             self._counts[slot] = told.left
         else:
             self._counts.pop(slot, None)
+        if told.failing > 0:
+            self._failing[slot] = told.failing
+        else:
+            self._failing.pop(slot, None)
         self._was_late = told.body is None
         return None if told.body is None else self._request(slot, told.body)
 
@@ -128,8 +145,30 @@ class SharedBacklog:
         if time.monotonic() >= self.look_at:
             self.look()
 
+    def release(self, now: float) -> Collection[str]:
+        """The server does that, whenever it is asked for anything: see ``look_at``."""
+        return ()
+
+    def release_early(self, now: float) -> Collection[str]:
+        """Nobody knows whether the others have nothing else to do."""
+        return ()
+
+    @property
+    def next_release(self) -> float:
+        return math.inf
+
     def slots(self) -> Collection[str]:
         return self._counts.keys()
+
+    def has_ready(self, slot: str) -> bool:
+        return slot in self._counts
+
+    def has_other(self, slot: str) -> bool:
+        return self._counts.get(slot, 0) > self._failing.get(slot, 0)
+
+    @property
+    def any_ready(self) -> bool:
+        return bool(self._counts)
 
     def count(self, slot: str) -> int:
         return self._counts.get(slot, 0)
@@ -146,6 +185,7 @@ class SharedBacklog:
         self._queue.clear()
         self._kept.clear()
         self._counts.clear()
+        self._failing.clear()
         self._size = 0
 
     @property
@@ -156,10 +196,15 @@ class SharedBacklog:
         while self._kept:
             kept = self._kept.popleft()
             try:
-                waiting, self._size = self._queue.push(*kept)
+                placement = kept.placement_at(time.monotonic())
+                waiting, self._size = self._queue.push(
+                    kept.slot, kept.rank, kept.body, placement
+                )
             except _AWAY:
                 self._kept.appendleft(kept)
                 raise
+            if not waiting:  # it is held, as the only one
+                continue
             is_new = kept.slot not in self._counts
             self._counts[kept.slot] = waiting
             if is_new:
@@ -180,7 +225,7 @@ class SharedBacklog:
         except _NO_ANSWER as error:
             self._part(error)
             return None
-        self._answered()
+        self._answered(told.ends_in)
         self._size = told.size
         self.others_at_work = told.others
         # All was deleted, and places begin anew.
@@ -211,8 +256,8 @@ class SharedBacklog:
             )
             return None
 
-    def _answered(self) -> None:
-        self.look_at = time.monotonic() + _LOOK_EVERY
+    def _answered(self, ends_in: float) -> None:
+        self.look_at = time.monotonic() + min(ends_in, _LOOK_EVERY)
         if self._is_away:
             self._is_away = False
             self._log.info("The shared queue in Redis is back")

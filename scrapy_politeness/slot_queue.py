@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.extension import PolitenessExtension
+from scrapy_politeness.placement import placement_of, take_off
 from scrapy_politeness.turns import Turns
 
 if TYPE_CHECKING:
@@ -62,13 +63,16 @@ class SlotQueue:
 
     def push(self, request: Request) -> None:
         slot = self._queue_key(request)
-        is_new = slot not in self._backlog
-        self._backlog.push(slot, request)  # may fail: a request that cannot be stored
-        if is_new:
+        was_ready = self._backlog.has_ready(slot)
+        now = time.monotonic()
+        # May fail: a request that cannot be stored.
+        self._backlog.push(slot, request, placement_of(request), now)
+        if not was_ready and self._backlog.has_ready(slot):
             self._plan(slot)
 
     def pop(self) -> Request | None:
         now = time.monotonic()
+        self._release(now)
         for _ in range(self._most_passed_over):
             slot = self._turns.next_slot(now)
             if slot is None and self._conduct.sweep():
@@ -78,6 +82,7 @@ class SlotQueue:
             request = self._backlog.pop(slot)
             if request is None:
                 continue
+            take_off(request)
             if self._is_stored and self._queue_key(request) != slot:
                 # Stored by a run with another POLITENESS_EXEMPT.
                 self.push(request)
@@ -85,11 +90,11 @@ class SlotQueue:
                 continue
             self._conduct.handed_out(request, slot, now)
             self._turns.over(slot)
-            if slot in self._backlog:
+            if self._backlog.has_ready(slot):
                 self._turns.plan(slot, now)
             return request
         self._backlog.rest()
-        self._conduct.alarm.set(self._turns.next_time)
+        self._conduct.alarm.set(self._next_time)
         return None
 
     def __len__(self) -> int:
@@ -101,14 +106,33 @@ class SlotQueue:
     def count(self, slot: str) -> int:
         return self._backlog.count(slot)
 
+    def has_work(self, slot: str) -> bool:
+        """Tell whether the slot has something to do but pages that fail."""
+        return self._backlog.has_other(slot)
+
+    @property
+    def any_ready(self) -> bool:
+        return self._backlog.any_ready
+
     def slot_changed(self, slot: Scope) -> None:
         """The slot, or what it shares with others, may be ready at another time than
         was planned."""
         self._turns.server_changed(slot.key)
-        if slot.key in self._backlog:
+        if self._backlog.has_ready(slot.key):
             self._turns.plan(slot.key, time.monotonic())
         if self._backlog:
-            self._conduct.alarm.set(self._turns.next_time)
+            self._conduct.alarm.set(self._next_time)
+
+    @property
+    def _next_time(self) -> float:
+        return min(self._turns.next_time, self._backlog.next_release)
+
+    def _release(self, now: float) -> None:
+        released = self._backlog.release(now)
+        if self._conduct.is_idle:
+            released = (*released, *self._backlog.release_early(now))
+        for slot in released:
+            self._plan(slot)
 
     def _plan(self, slot: str) -> None:
         """The slot has requests, which it had not before."""

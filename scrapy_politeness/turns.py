@@ -91,7 +91,7 @@ class Turns:
         return self._free if self._layers.is_free(slot) else self._limited
 
     def _may_go(self, slot: str, now: float, found_in: Agenda) -> bool:
-        if slot not in self._backlog:
+        if not self._backlog.has_ready(slot):
             self.over(slot)
             return False
         ready_at = self._conduct.claimable_at(slot)

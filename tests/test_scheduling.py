@@ -12,6 +12,7 @@ from scrapy.utils.asyncio import call_later
 
 from tests.crawl import STOCK, crawl, start_crawl
 from tests.settings import JITTER, fixed
+from tests.site import Answer
 from tests.spiders import Pages, Walk, WithFiles
 
 if TYPE_CHECKING:
@@ -77,6 +78,18 @@ def test_depth_first(site: Callable[..., Site], tmp_path: Path, on_disk: bool) -
 
 
 @pytest.mark.everywhere
+def test_what_goes_back_unsent_goes_to_the_front(
+    site: Callable[..., Site],
+) -> None:
+    """The first page goes back, until its robots.txt is there."""
+    server = site(6, robots=Answer(delay=1.0))
+    settings = fixed(20, POLITENESS_ROBOTS=True)
+    result = crawl(urls=server.page_urls(), settings=settings)
+    assert result.stats["politeness/handed_back"] == 1
+    paths = [f"/page/{number}" for number in range(6)]
+    assert [a.path for a in server.arrivals] == ["/robots.txt", *paths]
+
+
 def test_priorities_are_respected(site: Callable[..., Site]) -> None:
     server = site(8)
     requests = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from contextlib import ExitStack
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError
 from redis.retry import Retry
 
+from scrapy_politeness.placement import Placement, Where
 from scrapy_politeness.scrapy_redis import PoliteQueue
 from tests.crawl import DEFAULT_REACTOR, WARNINGS, start_crawl
 from tests.ready import conduct_of, page, urls
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import TypeAlias
 
+    from scrapy import Request
     from scrapy.crawler import Crawler
 
     from tests.crawl import RunningCrawl
@@ -134,6 +137,38 @@ def test_processes_wait_for_what_the_others_find(
     assert all(result.items for result in results)
 
 
+def test_a_broken_page_is_given_up_by_one_of_them(
+    site: Callable[..., Site], redis_server: RedisServer
+) -> None:
+    broken = "/page/20"
+    server = site(
+        60,
+        hosts=[HELD],
+        answer=lambda path, nth: Answer(503) if path == broken else None,
+    )
+    settings = shared(redis_server, POLITENESS_BACKOFF_BASE=0.3, RETRY_ENABLED=False)
+    with ExitStack() as stack:
+        running = [
+            stack.enter_context(
+                start_crawl(
+                    Pages, urls=server.page_urls(HELD), settings=settings, env=ENV
+                )
+            )
+            for _ in range(2)
+        ]
+        results = [crawl.wait() for crawl in running]
+    assert server.pages_served().total() == len(server.pages_served()) == 59
+    failed = [item for result in results for item in result.items if "error" in item]
+    assert [item["status"] for item in failed] == [503]
+    tries = [a.at for a in server.arrivals if a.path == broken]
+    _, *growing = [later - earlier for earlier, later in pairwise(tries)]
+    assert len(growing) >= 3
+    for gap, least in zip(growing, (0.3, 0.6, 1.2), strict=False):
+        assert gap >= least
+    assert not redis_server.client().keys("*requests*")
+    assert not any("Traceback" in result.log for result in results)
+
+
 def test_a_process_that_is_closed_takes_nothing_with_it(
     site: Callable[..., Site], crawls: Callable[..., list[RunningCrawl]]
 ) -> None:
@@ -215,6 +250,91 @@ def test_priorities_hold_within_a_slot(make_queue: Make) -> None:
     ]:
         queue.push(page(f"a/{path}", priority=priority))
     assert urls(other) == ["a/high", "a/first", "a/second", "a/third", "a/low"]
+
+
+def placed(path: str, where: Where, seconds: float = 0.0, **options: Any) -> Request:
+    request = page(path, **options)
+    Placement(where, seconds).put_on(request)
+    return request
+
+
+def test_places_hold_within_a_slot(make_queue: Make) -> None:
+    one, other = make_queue(), make_queue()
+    for queue, request in [
+        (one, placed("a/last", Where.LAST, 60)),
+        (one, placed("a/behind", Where.BEHIND, 60)),
+        (other, page("a/1")),
+        (one, placed("a/front", Where.FRONT)),
+        (one, placed("a/second", Where.FRONT)),
+        (other, placed("a/held", Where.HELD, 60)),
+        (other, page("a/high", priority=1)),
+        (other, page("a/low", priority=-1)),
+    ]:
+        queue.push(request)
+    order = "high front second behind 1 low last"
+    assert urls(one) == [f"a/{path}" for path in order.split()]
+    assert len(one) == 1
+
+
+@pytest.mark.parametrize("where", [Where.BEHIND, Where.LAST, Where.HELD])
+def test_when_its_time_has_come_a_request_goes_to_the_front(
+    make_queue: Make, redis_server: RedisServer, where: Where
+) -> None:
+    one, other = make_queue(), make_queue()
+    one.push(page("a/1", priority=1))
+    one.push(page("a/2"))
+    one.push(placed("a/x", where, 0.5))
+    assert len(other) == 3
+    first = other.pop()
+    assert first is not None
+    assert first.url == "http://a/1"
+    time.sleep(0.6)
+    assert urls(other) == ["a/x", "a/2"]
+    assert not redis_server.client().keys("*:ends")
+
+
+def test_what_is_held_is_found_by_whoever_looks_first(make_queue: Make) -> None:
+    one, other = make_queue(), make_queue()
+    one.push(placed("a/1", Where.HELD, 0.5, meta={"k": "v"}))
+    assert urls(other) == []
+    assert len(one) == len(other) == 1  # so nobody closes
+    pushed_at = time.monotonic()
+    alarm = conduct_of(other._shared._spider.crawler).alarm
+    assert alarm._at == pytest.approx(pushed_at + 0.5, abs=0.1)
+    time.sleep(0.6)
+    popped = other.pop() or other.pop()  # who has to look first is woken again
+    assert popped is not None
+    assert popped.meta == {"k": "v"}
+    assert one.pop() is None
+    assert len(one) == len(other) == 0
+
+
+def test_thousands_that_are_held_come_out_once_each(make_queue: Make) -> None:
+    queue = make_queue()
+    for n in range(1000):
+        queue.push(placed(f"h{n % 7}/{n}", Where.HELD, 0.001 * n))
+    found: list[str] = []
+    deadline = time.monotonic() + 10
+    while len(found) < 1000:
+        found += urls(queue)
+        assert time.monotonic() < deadline
+    assert len(set(found)) == 1000
+    assert len(queue) == 0
+
+
+def test_what_is_held_waits_as_long_while_redis_is_away(
+    make_queue: Make, redis_server: RedisServer
+) -> None:
+    queue = make_queue()
+    redis_server.kill()
+    pushed_at = time.monotonic()
+    queue.push(placed("a/1", Where.HELD, 2.0))
+    assert len(queue) >= 1
+    redis_server.start()
+    while not urls(queue):
+        assert time.monotonic() < pushed_at + 6
+        time.sleep(0.02)
+    assert time.monotonic() - pushed_at > 2.0
 
 
 def test_a_slot_that_must_wait_stays_in_redis(make_queue: Make) -> None:

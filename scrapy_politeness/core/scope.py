@@ -13,7 +13,7 @@ from scrapy_politeness.core.health import Health, Status, health
 from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.core.leases import Terms, grace
 from scrapy_politeness.core.lessons import Change, Lessons
-from scrapy_politeness.core.outcome import Outcome, Permit
+from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.core.pace import HEAD_START, PROMPT, Pace
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ class Scope:
         "key",
         "leases",
         "paused_until",
+        "served_sent_at",
     )
 
     def __init__(
@@ -83,6 +84,8 @@ class Scope:
         # Those on their way who wait for something else: they take a place each, but
         # hold up nobody.
         self.aside = 0
+        # When the last of those was sent that this process saw served.
+        self.served_sent_at = -math.inf
         self._claimed_at = -math.inf
         self.paused_until = -math.inf
         self.held_until = -math.inf
@@ -188,7 +191,7 @@ class Scope:
         self, permit: Permit, outcome: Outcome, now: float, chance: float
     ) -> Change:
         """A request that was let through is over."""
-        self._land(now)
+        self._land(permit, outcome, now)
         return self.conclude(permit, outcome, now, chance)
 
     def conclude(
@@ -208,15 +211,17 @@ class Scope:
         """A request is over, and what it teaches will be learned together with others:
         until that is done, nothing more is sent if it was refused. Return whether it
         has shown how many at once are too many."""
-        self._land(now)
+        self._land(permit, outcome, now)
         assert self.leases is not None
         _, crowd = self._learn()
         if outcome.verdict.is_overload and not self.leases.refused(permit.cuts):
             return False
         return crowd.observe(permit, outcome)
 
-    def _land(self, now: float) -> None:
+    def _land(self, permit: Permit, outcome: Outcome, now: float) -> None:
         self.in_flight -= 1
+        if outcome.verdict is Verdict.SERVED:
+            self.served_sent_at = max(self.served_sent_at, permit.sent_at)
         if self._from_finish:
             self._pace.restart(now)
             self.finished_at = now
@@ -342,6 +347,11 @@ class Scope:
     def ceiling(self) -> float | None:
         """What the host is believed to allow, if that is known."""
         return None if self._lessons is None else self._lessons.governor.ceiling
+
+    @property
+    def noise(self) -> float:
+        """The share of all requests that the host fails, whatever the rate is."""
+        return 0.0
 
     @property
     def bound_by(self) -> Cause:

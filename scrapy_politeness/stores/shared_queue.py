@@ -6,10 +6,12 @@ call depends on how many slots there are.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
+from scrapy_politeness.placement import USUAL
 from scrapy_politeness.stores.redis import escaped
 
 if TYPE_CHECKING:
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
     from redis import Redis
     from redis.commands.core import Script
+
+    from scrapy_politeness.placement import Placement
 
 _DROPPED_AT_ONCE = 1000
 
@@ -29,9 +33,11 @@ _AT_WORK_MS = 5000
 
 class Tidings(NamedTuple):
     """What a call told: the request, if one was popped, how many are ``left`` in its
-    slot, the ``size`` of the queue, up to which ``place`` it was filled, the slots
-    that are ``new`` and the place up to which these are all, the slots that are
-    ``gone`` of those that were asked for, how many ``others`` are at work."""
+    slot, and how many of these are ``failing``, the ``size`` of the queue, up to which
+    ``place`` it was filled, the slots that are ``new`` and the place up to which these
+    are all, the slots that are ``gone`` of those that were asked for, how many
+    ``others`` are at work, in how many seconds the next request goes to the front of
+    its slot."""
 
     body: bytes | None
     left: int
@@ -41,6 +47,8 @@ class Tidings(NamedTuple):
     known: int
     gone: list[str]
     others: int
+    ends_in: float
+    failing: int
 
 
 class SharedQueue:
@@ -51,6 +59,7 @@ class SharedQueue:
         self._key = key
         self._slots = f"{{{key}}}:slots"
         self._at_work = f"{{{key}}}:at_work"
+        self._ends = f"{{{key}}}:ends"
         self._process = uuid4().hex
         self._push = self._script("push")
         self._pop = self._script("pop")
@@ -60,11 +69,17 @@ class SharedQueue:
         """Tell whether something else is stored under this name."""
         return self._server.type(self._key) not in (b"none", b"hash")
 
-    def push(self, slot: str, rank: float, body: bytes) -> tuple[int, int]:
-        """Return how many requests there are in the slot, and in all. The lowest rank
-        is the first to go, of equals the oldest."""
-        keys = [self._key, self._slots, self._requests(slot)]
-        waiting, size = self._push(keys, [_raw(slot), rank, body])
+    def push(
+        self, slot: str, rank: float, body: bytes, placement: Placement = USUAL
+    ) -> tuple[int, int]:
+        """Return how many requests there are to pop in the slot, and how many in all.
+        The lowest rank is the first to go, of equals the oldest."""
+        keys = [self._key, self._slots, self._requests(slot), self._ends]
+        milliseconds = min(round(placement.seconds * 1000), _LARGEST)
+        where, failing = placement.where.value, int(placement.failing)
+        waiting, size = self._push(
+            keys, [_raw(slot), rank, body, where, milliseconds, failing]
+        )
         return waiting, size
 
     def pop(
@@ -79,12 +94,12 @@ class SharedQueue:
         """``slot`` None only asks what is new: which slots got requests after the
         place ``known``, and which of the ``doubtful`` ones have none. ``at_work``
         says whether more requests may come of what this process does."""
-        keys = [self._key, self._slots, self._at_work]
+        keys = [self._key, self._slots, self._at_work, self._ends]
         if slot is not None:
             keys.append(self._requests(slot))
         about_us = (self._process, int(at_work), _AT_WORK_MS)
         names = map(_raw, (slot or "", *doubtful))
-        body, left, size, place, new, gone, others = self._pop(
+        body, left, size, place, new, gone, others, ends_in, failing = self._pop(
             keys, [*about_us, known, most_new, *names]
         )
         return Tidings(
@@ -97,12 +112,15 @@ class SharedQueue:
             known=int(min(float(new[-1]), _LARGEST)) if new else known,
             gone=[name for raw in gone if (name := _name(raw)) is not None],
             others=others,
+            ends_in=math.inf if ends_in < 0 else ends_in / 1000,
+            failing=failing,
         )
 
     def clear(self) -> None:
         while slots := self._first_slots():
             requests = [self._requests(_name(raw) or "") for raw in slots]
             self._drop([self._key, self._slots, *requests], slots)
+        self._server.delete(self._key, self._ends)
 
     def _first_slots(self) -> list[bytes]:
         return self._server.zrange(self._slots, 0, _DROPPED_AT_ONCE - 1)  # type: ignore[return-value]
@@ -111,7 +129,9 @@ class SharedQueue:
         return f"{{{self._key}}}:of:{escaped(slot)}"
 
     def _script(self, name: str) -> Script:
-        text = Path(__file__).with_name(f"queue_{name}.lua").read_text("utf-8")
+        folder = Path(__file__).parent
+        files = (folder / f"queue_{part}.lua" for part in ("places", name))
+        text = "".join(file.read_text("utf-8") for file in files)
         return self._server.register_script(text)
 
 

@@ -3,6 +3,7 @@ there."""
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from scrapy import Request
 
 import scrapy_politeness.stores
+from scrapy_politeness.placement import Placement, Where
 from scrapy_politeness.shared_backlog import SharedBacklog
 from scrapy_politeness.stores.redis import Keys, micros
 from scrapy_politeness.stores.replies import Granted, Saved
@@ -116,10 +118,18 @@ _QUEUE = "fuzz:requests"
     | _values
     | st.dictionaries(st.binary(max_size=30), st.just(1.0), max_size=2),
     names,
+    _things,
+    st.sampled_from(Where),
 )
-@example("1e400", {b"\xff": 1.0, b"a": float("inf")}, "x", "a")
+@example("1e400", {b"\xff": 1.0, b"a": float("inf")}, "x", "a", None, Where.USUAL)
+@example("1", {}, None, "a", ("zset", {b"\x91\x01": 1.0, b"\xc1": -1e9}), Where.HELD)
 def shared_queues_may_hold_anything(
-    queue: Any, slots: dict[bytes, float], requests: Any, name: str
+    queue: Any,
+    slots: dict[bytes, float],
+    requests: Any,
+    name: str,
+    ends: Any,
+    where: Where,
 ) -> None:
     server = _server()
     server.flushdb()
@@ -131,12 +141,14 @@ def shared_queues_may_hold_anything(
     waiting = ("zset", requests) if isinstance(requests, dict) else requests
     with suppress(redis.ResponseError):
         _put(f"{{{_QUEUE}}}:of:host", waiting)
+    _put(f"{{{_QUEUE}}}:ends", ends)
     found: list[str] = []
     backlog = SharedBacklog(shared, Quiet(), _Plain, set, found.append)
     with watched():
         backlog.look()
         with suppress(redis.ResponseError):  # told to whoever pushes
-            backlog.push(slot, Request("http://a.example/"))
+            request = Request("http://a.example/")
+            backlog.push(slot, request, Placement(where), time.monotonic())
         for other in ("host", slot, *found):
             backlog.pop(other)
         assert len(backlog) >= 0

@@ -19,10 +19,11 @@ from hypothesis import strategies as st
 from scrapy import Request
 from scrapy.squeues import PickleLifoDiskQueue
 
-from scrapy_politeness.backlog import DiskBacklog
 from scrapy_politeness.core.governor import Bounds
 from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.core.scope import Scope
+from scrapy_politeness.disk_backlog import DiskBacklog
+from scrapy_politeness.placement import USUAL
 from scrapy_politeness.records import Records
 from scrapy_politeness.stores.state import Entry, State
 from tests.fuzz.documents import damaged, edits
@@ -153,7 +154,8 @@ def _requests_file() -> bytes:
     with folder_in_memory() as folder:
         backlog = _backlog(folder)
         for slot in SLOTS:
-            backlog.push(slot, Request(f"http://{slot}/", meta={"n": 1}))
+            request = Request(f"http://{slot}/", meta={"n": 1})
+            backlog.push(slot, request, USUAL, 0.0)
         backlog.close()
         return Path(folder, "requests.sqlite").read_bytes()
 
@@ -161,9 +163,10 @@ def _requests_file() -> bytes:
 def _pop_all(folder: str) -> int:
     backlog = _backlog(folder)
     popped = 0
+    backlog.release(math.inf)
     for slot in list(backlog.slots()):
         assert isinstance(slot, str)
-        while slot in backlog:
+        while backlog.has_ready(slot):
             assert backlog.peek(slot) is None or slot in backlog
             popped += slot in backlog and backlog.pop(slot) is not None
     assert len(backlog) == 0
@@ -189,8 +192,14 @@ _bodies = st.one_of(
 )
 
 
-@given(st.lists(st.tuples(_cells, _cells, _cells, _bodies), max_size=5))
-@example([(b"", 0, 0, ([], None)), ("a", 0, 2**63 - 1, ([], None))])
+# last, band, held, early, failing, ends, delay
+_USUAL = (0, 1, 0, 0, 0, None, None)
+_rows = st.tuples(*(_cells, _cells, _cells, _bodies), *[_cells] * 7)
+
+
+@given(st.lists(_rows, max_size=5))
+@example([(b"", 0, 0, ([], None), *_USUAL), ("a", 0, 2**63 - 1, ([], None), *_USUAL)])
+@example([("a", 0, 0, ([], None), 0, 1, 1, 1, 0, 1e308, 1e308)])
 def request_rows_may_be_anything(rows: list[tuple[Any, ...]]) -> None:
     with folder_in_memory() as folder:
         path = Path(folder, "requests.sqlite")
@@ -201,10 +210,14 @@ def request_rows_may_be_anything(rows: list[tuple[Any, ...]]) -> None:
                 (
                     *row[:3],
                     damaged(sound, *row[3]) if isinstance(row[3], tuple) else row[3],
+                    *row[4:],
                 )
                 for row in rows
             ]
-            sql = "INSERT INTO requests (slot, rank, place, body) VALUES (?, ?, ?, ?)"
+            columns = "slot, rank, place, body, last, band, held, early, failing"
+            columns += ", ends, delay"
+            marks = ", ".join("?" * 11)
+            sql = f"INSERT INTO requests ({columns}) VALUES ({marks})"
             _insert(db, sql, whole)
         with watched():
             popped = _pop_all(folder)
