@@ -139,8 +139,8 @@ class Fleet:
     def settled(
         self, slot: Scope, permit: Permit, outcome: Outcome, now: float, chance: float
     ) -> None:
-        crowded = slot.hand_in(permit, outcome, now)
-        self._lore.add(slot, Report(permit, outcome, now, chance, crowded))
+        otherwise = slot.hand_in(permit, outcome, now)
+        self._lore.add(slot, Report(permit, outcome, now, chance, otherwise))
         self._news.set()
 
     def forget(self, slot: Scope) -> None:

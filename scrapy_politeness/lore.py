@@ -50,7 +50,7 @@ class Report(NamedTuple):
     outcome: Outcome
     at: float
     chance: float
-    crowded: bool
+    otherwise: float
 
 
 class _Page:
@@ -227,8 +227,8 @@ class Lore:
             report.outcome,
             self._clock.at(report.at),
             report.chance,
-            lambda: report.crowded,
             stale=permit.cuts < lessons.cuts,
+            otherwise=report.otherwise,
         )
 
     def _adopt(self, slot: Scope, page: _Page, text: bytes) -> None:
@@ -243,7 +243,7 @@ class Lore:
         """A host has refused this process while the others could not be told."""
         lessons = slot.lessons or slot.new_lessons()
         if limit < lessons.governor.rate:
-            lessons.governor.relieve(limit, self._clock.now)
+            lessons.governor.hear(limit, self._clock.now)
         slot.adopt(lessons)
 
     def _recall(self, slot: Scope, text: bytes) -> None:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from scrapy_politeness.core.snapshot import whole
+import math
+from typing import TYPE_CHECKING
+
+from scrapy_politeness.core.snapshot import number, whole
+
+if TYPE_CHECKING:
+    from scrapy_politeness.core.outcome import Permit
 
 # Processes that were refused together must not come back together. The jitter only
 # lengthens: a pause is never shorter than promised.
@@ -11,30 +17,61 @@ _JITTER = 0.1
 # 2.0**1024 would overflow.
 _MOST_DOUBLINGS = 64
 
+# A host that is down, and says nothing, is asked about twice a minute, and at least
+# after a twentieth of the time that it has been down: so it is found healthy soon.
+_LONGEST_GUESS = 25.0
+_SHARE_OF_OUTAGE = 0.05
+
+# How likely another reason than bad luck is, of any row of refusals.
+_REASON = 3e-4
+
 
 class Backoff:
     """base * 2^n for the n-th refusal in a row, up to a maximum; or what the host asks
     for."""
 
-    __slots__ = ("_base", "_max", "_refusals")
+    __slots__ = ("_base", "_max", "_since", "in_a_row")
 
     def __init__(self, base: float, maximum: float) -> None:
         self._base = base
         self._max = maximum
-        self._refusals = 0
+        self.in_a_row = 0
+        self._since = math.inf
 
     def shape(self) -> dict[str, object]:
-        return {"_refusals": whole}
+        return {"in_a_row": whole, "_since": number}
 
     def served(self) -> None:
-        self._refusals = 0
+        self.in_a_row = 0
+        self._since = math.inf
 
-    def refused(self, asked: float | None, chance: float) -> float:
-        doublings = min(self._refusals, _MOST_DOUBLINGS)
+    def weight(self, unlucky: float) -> float:
+        """How likely one more refusal in a row is meant, where the share ``unlucky`` of
+        all requests fails for no reason."""
+        return _REASON / (_REASON + unlucky ** (self.in_a_row + 1))
+
+    def refused(
+        self,
+        asked: float | None,
+        chance: float,
+        meant: float,
+        permit: Permit,
+        now: float,
+    ) -> float:
+        """Return for how many seconds to be silent. ``meant`` is how likely the refusal
+        has to do with us, from 0 to 1: bad luck calls for no silence."""
+        doublings = min(self.in_a_row, _MOST_DOUBLINGS)
         own = min(self._base * 2.0**doublings * (1 + _JITTER * chance), self._max)
-        self._refusals += 1
+        self._since = min(self._since, now)
+        longest = max(_LONGEST_GUESS, _SHARE_OF_OUTAGE * (now - self._since))
+        if self.in_a_row:
+            own = min(own, max(longest, self._base))
+            # A timeout was a silence already.
+            own = max(0.0, own - (now - permit.sent_at))
+        own *= meant
+        self.in_a_row += 1
         if asked is None:
             return own
         # A host that refuses again right after its own Retry-After rounds it down or
         # does not know better.
-        return asked if self._refusals == 1 else max(asked, own)
+        return asked if self.in_a_row == 1 else max(asked, own)

@@ -2,138 +2,140 @@
 
 A host that limits connections refuses whenever more than so many requests are under
 way, however slowly they follow each other: a lower rate alone would only make that
-rarer. It gives itself away, since all that it refused were sent beside many others,
-and what was sent beside few was served.
+rarer. Each number of connections is a guess, and is worth as much as it has predicted:
+what was sent beside more than that is likely to be refused, what was sent beside fewer
+is not, but for bad luck.
 
 The first refusal of a rising rate always finds more requests under way than ever,
-whatever its cause. So it only raises a *suspicion*: fewer are sent at once, which
-costs nothing where the rate is the cause. A refusal among few clears the suspicion,
-one that comes as soon as another request is added confirms it.
+whatever its cause. So fewer are sent at once then, which costs nothing where the rate
+is the cause, until a refusal among few, or successes among many, clear it up.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
+import math
 
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 
-# So many refusals and successes are needed to tell chance from cause; older ones than
-# the last few do not count any more.
-_REFUSALS = 3
-_SUCCESSES = 30
-_MOST_REFUSALS = 6
-_MOST_SUCCESSES = 1000
+# How likely a refusal is for one request too many, for two, and for more. The answer to
+# one that is still counted here may be on its way.
+_LIKELY = (0.2, 0.5, 0.8)
+_REFUSED = tuple(math.log(chance) for chance in _LIKELY)
+_SERVED = tuple(math.log(1 - chance) for chance in _LIKELY)
 
-# What was refused must have been unusually crowded: at most this share of what was
-# served was as crowded.
-_UNUSUAL = 0.25
-_RARE = 0.1
+# A limit of connections, whatever it is, is so likely at first.
+_PRIOR = 0.1
+_WORST = -12.0
 
-# One more at a time is tried after so many successes, and twice as many after each
-# try that failed; sooner while there is only a suspicion.
-_PATIENCE = 2000
-_PATIENCE_WITH_A_SUSPECT = 1000
+# Evidence fades: after so many answers it counts a third.
+_MEMORY = 1500
+
+# From this likelihood on, a limit is said to be found.
+_SURE = 0.95
 
 
 class Crowd:
     """``limit`` is how many may be under way at once, up to what the user allows."""
 
-    __slots__ = (
-        "_most",
-        "_patience",
-        "_refused",
-        "_served",
-        "_since",
-        "_suspicion",
-        "_tried",
-        "limit",
-    )
+    __slots__ = ("_evidence", "_most", "_since", "limit")
 
     def __init__(self, most: int) -> None:
         self.limit = most
         self._most = most
-        # How many requests were under way, themselves included, when they were sent.
-        self._served: Counter[int] = Counter()
-        self._refused: deque[int] = deque(maxlen=_MOST_REFUSALS)
+        # Of each limit from 1 to the user's own, which stands for none of the host's;
+        # nothing before the first refusal.
+        self._evidence: list[float] = []
         self._since = 0
-        self._patience = _PATIENCE
-        # None before the first refusal, False once it was cleared.
-        self._suspicion: bool | None = None
-        # The last limit that was tried after a lower one.
-        self._tried = 0
+
+    def __repr__(self) -> str:
+        return f"<Crowd: {self.limit} of {self._most} at once>"
 
     @property
     def found(self) -> int | None:
-        """The host's own limit, if it has one; a suspicion is not enough."""
-        return None if self._suspicion or self.limit >= self._most else self.limit
+        """The host's own limit, if it is known to have one."""
+        if self.limit >= self._most or not self._evidence:
+            return None
+        weights = [math.exp(value) for value in self._evidence]
+        return self.limit if weights[-1] < (1 - _SURE) * sum(weights) else None
 
-    def observe(self, permit: Permit, outcome: Outcome) -> bool:
-        """Return whether the limit was found, or found to be lower."""
+    def recall(self, limit: int) -> None:
+        """An earlier run has found that."""
+        if limit < self._most:
+            self._begin()
+            self._evidence[limit - 1] = 0.0
+            self._evidence[-1] = math.log(1 - _SURE) - 1
+            self.limit = limit
+
+    def observe(self, permit: Permit, outcome: Outcome, unlucky: float) -> float:
+        """Learn from a finished request; of a refusal, return how likely it came
+        because too many were under way. Of all requests, the share ``unlucky`` is
+        refused for no reason."""
         if outcome.verdict is Verdict.REFUSED:
-            self._refused.append(permit.beside)
-            if self._suspicion:
-                return self._examine(permit.beside)
-            found = self._look()
-            if self._suspicion is None:
-                self._suspicion = not found and self._suspect(permit.beside)
-            return found
-        if outcome.verdict is Verdict.SERVED:
-            self._count(permit.beside)
-            self._widen()
-        return False
+            return self._refused(permit.beside, max(unlucky, 1e-4))
+        if outcome.verdict is Verdict.SERVED and self._evidence:
+            self._served(permit.beside)
+        return 0.0
 
-    def _suspect(self, beside: int) -> bool:
-        served = self._served.total()
-        if beside < 2 or served < _SUCCESSES or self._crowded(beside) > _RARE * served:
-            return False
-        self.limit = min(self.limit, beside - 1)
-        self._since = 0
-        self._patience = _PATIENCE_WITH_A_SUSPECT
-        return True
+    def _refused(self, beside: int, unlucky: float) -> float:
+        if self._most < 2:
+            return 0.0
+        if not self._evidence:
+            self._begin()
+        luck = math.log(unlucky)
+        chances = [
+            luck if beside <= limit else max(luck, _REFUSED[_excess(beside, limit)])
+            for limit in range(1, self._most)
+        ]
+        chances.append(luck)
+        weights = [math.exp(value) for value in self._evidence]
+        total = crowded = 0.0
+        for weight, chance in zip(weights, chances, strict=True):
+            total += weight * math.exp(chance)
+            if chance > luck:
+                crowded += weight * math.exp(chance)
+        self._evidence = [
+            value + chance
+            for value, chance in zip(self._evidence, chances, strict=True)
+        ]
+        self._decide()
+        return crowded / total
 
-    def _examine(self, beside: int) -> bool:
-        """Another refusal under suspicion."""
-        confirmed = beside == self._tried
-        self._suspicion = False
-        self._patience = _PATIENCE
-        self.limit = beside - 1 if confirmed else self._most
-        self._forget()
-        return confirmed
-
-    def _crowded(self, least: int) -> int:
-        return sum(n for beside, n in self._served.items() if beside >= least)
-
-    def _count(self, beside: int) -> None:
-        self._served[beside] += 1
-        if self._served.total() > _MOST_SUCCESSES:
-            self._served = Counter({b: n // 2 for b, n in self._served.items()})
-
-    def _look(self) -> bool:
-        least = min(self._refused)
-        crowded = self._crowded(least)
-        served = self._served.total()
-        if (
-            least < 2
-            or least > self.limit
-            or len(self._refused) < _REFUSALS
-            or served < _SUCCESSES
-            or crowded > _UNUSUAL * served
-        ):
-            return False
-        if self.limit < self._most:
-            self._patience *= 2
-        self.limit = least - 1
-        self._forget()
-        return True
-
-    def _widen(self) -> None:
+    def _served(self, beside: int) -> None:
+        evidence = self._evidence
+        for limit in range(1, min(beside, self._most)):
+            evidence[limit - 1] += _SERVED[_excess(beside, limit)]
         self._since += 1
-        if self.limit < self._most and self._since >= self._patience:
-            self.limit += 1
-            self._tried = self.limit
-            self._forget()
+        if self._since >= self._most:
+            # Limits change, and one that nobody comes near is never put to the test.
+            fade = 1 - self._since / _MEMORY
+            self._since = 0
+            prior = _prior(self._most)
+            self._evidence = [
+                usual + fade * (value - usual)
+                for usual, value in zip(prior, evidence, strict=True)
+            ]
+            self._decide()
 
-    def _forget(self) -> None:
-        self._since = 0
-        self._served.clear()
-        self._refused.clear()
+    def _begin(self) -> None:
+        self._evidence = _prior(self._most)
+
+    def _decide(self) -> None:
+        best = max(self._evidence)
+        self._evidence = [max(value - best, _WORST) for value in self._evidence]
+        weights = [math.exp(value) for value in self._evidence]
+        half = sum(weights) / 2
+        below = 0.0
+        for limit, weight in enumerate(weights, 1):
+            below += weight
+            if below >= half:
+                self.limit = limit
+                return
+
+
+def _prior(most: int) -> list[float]:
+    each = math.log(_PRIOR / most)
+    return [each] * (most - 1) + [0.0]
+
+
+def _excess(beside: int, limit: int) -> int:
+    return min(beside - limit, len(_LIKELY)) - 1

@@ -2,44 +2,34 @@
 
 Theory of operation
 -------------------
-"Halve, then creep up" never settles: it climbs into the limit again and again. This
-law learns a *ceiling*, holds just under it, and looks only now and then whether there
-is more.
+A refusal is evidence, not truth. Its manners come first, always: the rate is halved at
+once. What is *believed* changes only by as much as the evidence weighs, and that is
+the business of ``belief``: is there a limit, and where, or does this host fail now and
+then whatever we do?
 
-**Search.** Nothing is known: the rate doubles with every few successes until the
-first refusal.
+======  =======================================  =======================================
+phase   what happens                             what follows
+======  =======================================  =======================================
+SEARCH  some successes at one rate               the rate doubles, as in slow start
+SEARCH  a refusal that was bad luck, it seems    on with the search
+SEARCH  a refusal that was a limit, it seems     STEADY
+STEADY  some successes                           the rate that is worth its risk, by
+                                                 what is believed now
+STEADY  a refusal                                the same, and it is lower now
+any     the host tells its quota                 TOLD: the rate that keeps to it
+TOLD    answers come without a word of it        SEARCH or STEADY, as before
+======  =======================================  =======================================
 
-**Refusal.** The rate is cut at once, and there is silence: as long as the host says,
-else base * 2^n for the n-th refusal in a row. What was under way at the time of a cut
-was sent at the old rate: it does not cut again, and its success does not end the
-backoff. What a refusal tells about the limit rests on two facts:
+**Refusal.** The rate is cut, and there is silence: as long as the host says, else as
+long as ``backoff`` finds right for a refusal that is likely to be meant. With the first
+success after it the *moment* is over: the refusal is handed to the belief, together
+with what was sent around it, in the order of sending, and the rate is what that finds
+best. What was under way at the time of a cut was sent at the old rate: it does not cut
+again.
 
-- In any time t a host serves at most ``limit * t + burst``, where the burst is what
-  it lets an idle client save up. So whatever it has served proves a lower bound.
-- From one refusal to the next, the silence between included, it serves its limit
-  exactly, as long as the silence is too short to forfeit anything. That is so for
-  fixed windows, too.
-
-``ceiling.py`` draws the conclusions.
-
-**Recovery.** With the first success after the silence the rate returns to just under
-the ceiling, and **holds** there.
-
-**Probe.** After a hold the rate rises above the ceiling, halfway to the lowest rate
-that is known to be refused, or in ever larger steps where none is known. A level that
-was survived for long enough, so that no burst can have hidden the refusal, becomes
-the ceiling. The refusal that ends a probe leads back to the ceiling. The less there
-is to find out, and the more silence it costs to fail, the longer is the next hold;
-where nothing is left to find out, each is twice as long as the one before. Holds are
-counted in successes as well as in seconds, so that a slow host is not probed with a
-large share of its requests.
-
-**Climb.** Where the ceiling is a guess, or the rate that was refused is survived now,
-the limit may be far away: levels follow each other quickly until the next refusal.
-
-**Told.** A host that sends RateLimit headers says what its limit is: the rate follows
-that at once, and there is nothing to search or probe. If it refuses all the same, it
-is believed a little less.
+**Cycle.** A host that goes on refusing counts by windows, or is down. From the end of
+one such silence to the end of the next, a limiter of any kind serves exactly its limit:
+that is measured, and the belief gets it as one more piece of evidence.
 
 Successes count only where the pace had held the request back: a crawl that waits for
 its spider learns nothing about the limit.
@@ -53,16 +43,17 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.backoff import Backoff
-from scrapy_politeness.core.ceiling import Ceiling, Gap
-from scrapy_politeness.core.goodput import Goodput
+from scrapy_politeness.core.belief import Belief
+from scrapy_politeness.core.cycle import Cycle
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
-from scrapy_politeness.core.patience import SEARCH_SECONDS, Patience
 from scrapy_politeness.core.snapshot import (
+    flag,
     number,
     one_of,
     optional,
     part,
     positive,
+    series,
     whole,
 )
 from scrapy_politeness.core.told import Told
@@ -70,19 +61,27 @@ from scrapy_politeness.core.told import Told
 if TYPE_CHECKING:
     from scrapy_politeness.core.quota import Quota
 
-# Search doubles, as TCP's slow start does. A level that was stood for nearly long
-# enough is not far above the limit.
+# Each level of the search lasts at least a second: a host that counts by the second
+# needs that long to refuse. And so does each rate after it.
+_LEVEL_SECONDS = 1.0
 _SEARCH = 2.0
-_NEARLY = 0.8
 
-# Just under the ceiling, since no two requests travel equally fast.
+# The rate never rises by more than this at a time once a host has refused.
+_RISE = 1.25
+_SUCCESSES = 10
+
+# Just under the limit, since no two requests travel equally fast.
 _UNDER = 0.995
 
-# A host that is silent for longer, or refuses twice in a row, counts by windows.
-_LONG_SILENCE = 15.0
+# Of one level of the search, so many requests are remembered at most.
+_MOST_REPLAYED = 600
 
-# An overloaded host has to make up for what it is behind with.
-_RELIEF = 0.95
+# A refusal that is less likely than this to mean a limit does not end the search.
+_LIKELY = 0.5
+
+# So many failures without another reason, and such a share of them, are told.
+_UNLUCKY_TIMES = 5.0
+_UNLUCKY_SHARE = 0.002
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,107 +109,142 @@ class Advice:
 
 class Phase(Enum):
     SEARCH = "search"
-    RECOVERY = "recovery"
-    HOLD = "hold"
-    PROBE = "probe"
+    STEADY = "steady"
     TOLD = "told"
 
 
 class Governor:
     __slots__ = (
         "_backoff",
-        "_blocked",
+        "_belief",
         "_bounds",
-        "_ceiling",
         "_cut_at",
         "_cycle",
-        "_goodput",
-        "_patience",
+        "_goal",
+        "_later",
+        "_levels",
+        "_otherwise",
         "_refused_at",
-        "_silent_since",
-        "_silent_until",
+        "_refused_rate",
         "_since",
-        "_stood",
         "_streak",
         "_told",
+        "is_recovering",
+        "limit",
         "phase",
         "rate",
+        "unlucky",
     )
 
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
-        self._ceiling = Ceiling()
         self.rate = bounds.start_rate
         self.phase = Phase.SEARCH
+        # The rate to return to after a moment, or when the host tells nothing more.
+        self._goal = bounds.start_rate
+        self.is_recovering = False
         # Since when the rate is what it is, and the successes since then.
         self._since = -math.inf
         self._streak = 0
-        # The highest rate that the search has passed.
-        self._stood = 0.0
-        self._patience = Patience(bounds.backoff_base)
+        # Of the search: from when on which rate was sent at.
+        self._levels: list[tuple[float, float]] = []
         self._cut_at = -math.inf
         self._backoff = Backoff(bounds.backoff_base, bounds.backoff_max)
-        # What was served since the last refusal, and what before that one.
-        self._goodput: Goodput | None = None
-        self._cycle: Goodput | None = None
-        # Since when there is silence, until when it is wanted, how often it was refused
-        # since, and when last.
-        self._silent_since = math.inf
-        self._silent_until = -math.inf
-        self._blocked = 0
-        self._refused_at = -math.inf
+        # None until the first refusal.
+        self._belief: Belief | None = None
+        # A refusal that the belief does not know of yet: when that request was sent,
+        # at what rate, how likely something else made it fail; and what was served of
+        # those sent later.
+        self._refused_at = math.inf
+        self._refused_rate = 0.0
+        self._otherwise = 0.0
+        self._later: list[float] = []
+        self._cycle = Cycle()
         self._told = Told()
+        # What the host allows, if that is known, and the share of the requests that
+        # fail whatever the rate is.
+        self.limit: float | None = None
+        self.unlucky = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Governor {self.phase.value} at {self.rate:.3g}/s, {self._belief!r}>"
 
     def shape(self) -> dict[str, object]:
         return {
-            "rate": lambda value: self._within_bounds(positive(value)),
+            "rate": self._read_rate,
             "phase": one_of(Phase),
-            "_ceiling": part(Ceiling()),
+            "_goal": self._read_rate,
+            "is_recovering": flag,
             "_since": number,
             "_streak": whole,
-            "_stood": number,
-            "_patience": part(self._patience),
+            "_levels": series(number, positive),
             "_cut_at": number,
             "_backoff": part(self._backoff),
-            "_goodput": optional(part(Goodput(0.0, 0.0))),
-            "_cycle": optional(part(Goodput(0.0, 0.0))),
-            "_silent_since": number,
-            "_silent_until": number,
-            "_blocked": whole,
+            "_belief": optional(part(Belief(1.0, 1.0, 0.0))),
             "_refused_at": number,
+            "_refused_rate": number,
+            "_otherwise": number,
+            "_later": series(number),
+            "_cycle": part(self._cycle),
             "_told": part(self._told),
+            "limit": optional(positive),
+            "unlucky": number,
         }
 
     @property
-    def ceiling(self) -> float | None:
-        return self._ceiling.value if self._ceiling.is_known else None
+    def has_refused(self) -> bool:
+        return self._belief is not None
+
+    @property
+    def has_bad_luck(self) -> bool:
+        """Tell whether the host is known to fail now and then, whatever the rate."""
+        return self.unlucky > _UNLUCKY_SHARE
 
     @property
     def survived(self) -> float | None:
-        """The highest rate that the host is known to stand: its ceiling or, where it
-        has never refused, what the search has come to."""
-        if self.phase is not Phase.SEARCH:
-            return self.ceiling
-        return self._stood if self._stood > self._bounds.start_rate else None
+        """The highest rate that the host stands, for all that is known, where no limit
+        was found."""
+        stood = self._goal / _SEARCH if self.phase is Phase.SEARCH else self._goal
+        is_found = self.limit is None and stood > self._bounds.start_rate
+        return stood if is_found else None
 
     @property
-    def burst(self) -> float:
-        return self._ceiling.burst
+    def spread(self) -> float:
+        """By what factor the limit may differ from what is believed, as a natural
+        logarithm."""
+        if self._belief is None:
+            return math.inf
+        low, high = self._belief.quantiles(0.1, 0.9)
+        return math.log(high / low) / 2
 
     @property
     def is_settled(self) -> bool:
         """Tell whether the rate has found its place."""
         if self.phase is Phase.TOLD or self.rate >= self._bounds.max_rate:
             return True
-        is_held = self.phase in (Phase.HOLD, Phase.PROBE)
-        return is_held and self._ceiling.gap is Gap.CLOSE
+        is_known = self.phase is Phase.STEADY and self.limit is not None
+        return is_known and not self.is_recovering
 
-    def recall(self, ceiling: float, burst: float, now: float) -> None:
-        """Go on from what an earlier run has learned."""
-        self._ceiling.value = ceiling
-        self._ceiling.burst = burst
-        self._patience.be_careful()
-        self._go(Phase.HOLD, ceiling * _UNDER, now)
+    def is_current(self, permit: Permit) -> bool:
+        """Tell whether a request was sent since the last cut."""
+        return permit.sent_at >= self._cut_at
+
+    def recall(
+        self, limit: float, spread: float | None, trust: float, now: float
+    ) -> None:
+        """Go on from what an earlier run has learned, as far as it is to be trusted:
+        ``trust`` is from 0 to 1, and there is no ``spread`` if no limit was found up
+        to that rate."""
+        limit = self._within_bounds(limit)
+        if spread is not None:
+            self._measured(limit, spread, trust, now)
+        else:
+            self._goal = limit
+            self._go(limit, now)
+
+    def hear(self, limit: float, now: float) -> None:
+        """Others have found that limit."""
+        self._measured(limit, 0.0, 1.0, now)
 
     def observe(
         self,
@@ -220,186 +254,183 @@ class Governor:
         chance: float,
         *,
         stale: bool = False,
+        otherwise: float = 0.0,
     ) -> Advice:
         """Learn from a finished request.
 
         ``chance`` is a random number from [0, 1): the caller's, since this file has
         none. ``stale`` says that it was sent before the last cut, where the clock
-        cannot tell.
+        cannot tell. ``otherwise`` is how likely a refusal was because of something
+        else that is known of.
         """
-        current = not stale and permit.sent_at >= self._cut_at
-        if outcome.verdict.calls_for_silence:
-            if not current:
-                return Advice(self._keep_silent(outcome.wait or 0.0, now))
-            silence = self._backoff.refused(self._asked(outcome), chance)
-            if outcome.verdict is Verdict.BUSY:
-                # One silence for all that were under way. It is no part of what the
-                # host serves in a time, and of its limit it says nothing.
-                self._cut_at = now
-                self._goodput = None
-                return Advice(self._keep_silent(silence, now))
-            self._patience.silence = silence
-            self._cut(permit, outcome.verdict, now)
-            return Advice(self._keep_silent(silence, now), cut=True)
-        if outcome.verdict is Verdict.SERVED and current:
-            self._served(permit, now)
-        elif outcome.verdict is Verdict.FAILED:
-            self._streak = 0
+        is_current = not stale and self.is_current(permit)
+        verdict = outcome.verdict
+        if verdict.calls_for_silence:
+            if not is_current:
+                return Advice(outcome.wait or 0.0)
+            if verdict is Verdict.BUSY:
+                self._cut_at = now  # one silence for all that were under way
+                asked = self._asked(outcome)
+                return Advice(self._backoff.refused(asked, chance, 1.0, permit, now))
+            return self._refused(permit, outcome, now, chance, otherwise)
+        if verdict is Verdict.SERVED:
+            self._count(permit.sent_at)
+            if is_current:
+                self._served(permit, outcome.quota, now)
         wait = outcome.wait or 0.0
-        if outcome.quota is not None and current:
+        if outcome.quota is not None and is_current:
             wait = max(wait, self._heed(outcome.quota, now))
         return Advice(wait)
 
-    def relieve(self, manages: float, now: float) -> None:
-        """The host is overloaded, and manages so many requests per second: no more
-        than that, without a pause."""
-        self._patience.silence = 0.0
-        self._patience.climbing = False
-        if self.phase is Phase.PROBE:
-            self._probe_failed(self.rate)
+    def _count(self, sent_at: float) -> None:
+        self._cycle.served(sent_at)
+        if self._belief is None:
+            return
+        if sent_at > self._refused_at:
+            self._later.append(sent_at)
         else:
-            self._ceiling.set(min(self.rate, manages), self.rate)
-            self._patience.be_careful()
-        self._go(Phase.HOLD, self._ceiling.value * _RELIEF, now)
+            self._belief.served(sent_at)
 
-    def forget(self, now: float) -> None:
-        """What was refused had nothing to do with the rate: search anew."""
-        self._ceiling = Ceiling()
-        self._patience.start_anew()
-        self._go(Phase.SEARCH, self.rate, now)
-
-    def _served(self, permit: Permit, now: float) -> None:
-        if self._goodput is None or not permit.paced:
-            self._goodput = Goodput(permit.sent_at, self._end_silence(permit.sent_at))
-        self._goodput.add(permit.sent_at)
-        self._ceiling.served(permit.sent_at)
+    def _served(self, permit: Permit, quota: Quota | None, now: float) -> None:
         self._backoff.served()
-        if self.phase is Phase.RECOVERY:
-            self._go(Phase.HOLD, self._ceiling.value * _UNDER, now)
-        elif permit.paced:
-            self._streak += 1
-            if self.phase is Phase.SEARCH:
-                self._search(now)
-            elif self.phase is Phase.HOLD:
-                self._keep_holding(now)
-            elif self.phase is Phase.PROBE:
-                self._probe(now)
-            elif self._told.is_out_of_date():
-                self._patience.be_careful()
-                self._go(Phase.HOLD, self.rate, now)
+        if not self._levels:
+            self._levels.append((permit.sent_at, self.rate))
+        if self.is_recovering:
+            self.is_recovering = False
+            self._learn(now)
+            if self.phase is not Phase.TOLD:
+                self._go(self._goal, now)
+            return
+        if self.phase is Phase.TOLD:
+            if quota is None and self._told.is_out_of_date():
+                self.phase = Phase.STEADY if self._belief else Phase.SEARCH
+                self._go(self._goal, now)
+            return
+        if not permit.paced:
+            return
+        self._streak += 1
+        if now - self._since < _LEVEL_SECONDS:
+            return
+        if self.phase is Phase.STEADY and self._streak >= _SUCCESSES:
+            self._steer(now)
+            self._go(self._goal, now)
+        elif self.phase is Phase.SEARCH and self._streak >= self._bounds.raise_after:
+            self._search(now)
+
+    def _search(self, now: float) -> None:
+        if self._goal >= self._bounds.max_rate:
+            return
+        self._goal = self._within_bounds(self._goal * _SEARCH)
+        self._go(self._goal, now)
+        self._levels.append((now, self._goal))
+
+    def _steer(self, now: float, least: float = 0.0) -> None:
+        """Aim at the best rate that is believed in now, but at no less than that."""
+        belief = self._belief
+        assert belief is not None
+        belief.leak(now)
+        best = min(belief.best_rate * _UNDER, self._goal * _RISE)
+        self._goal = self._within_bounds(max(best, least))
+        belief.focus(self._goal)
+        self.limit = belief.limit
+        self.unlucky = belief.unlucky if belief.times >= _UNLUCKY_TIMES else 0.0
+
+    def _refused(
+        self,
+        permit: Permit,
+        outcome: Outcome,
+        now: float,
+        chance: float,
+        otherwise: float,
+    ) -> Advice:
+        in_a_row = self._backoff.in_a_row
+        meant = 1.0
+        rate = self._rate_of(permit)
+        if not in_a_row:
+            if self._refused_at < math.inf:
+                self._learn(now)
+            belief = self._belief
+            if belief is None:
+                belief = self._belief = self._first_belief(rate, permit.sent_at)
+            cause = belief.cause(permit.sent_at, otherwise)
+            meant = max(cause, otherwise) ** 2
+            self._refused_at = permit.sent_at
+            self._refused_rate = rate
+            self._otherwise = otherwise
+        if self.phase is Phase.TOLD:
+            self._told.doubt()
+        asked = self._asked(outcome)
+        unlucky = 0.0 if self._belief is None else self._belief.unlucky
+        meant = self._backoff.weight(unlucky) if in_a_row else meant
+        pause = self._backoff.refused(asked, chance, meant, permit, now)
+        self._cycle.refused(now, asked or 0.0, in_a_row, unlucky)
+        self.is_recovering = True
+        self._cut_at = now
+        self._go(rate * self._bounds.decrease_factor, now)
+        return Advice(pause, cut=True)
+
+    def _rate_of(self, permit: Permit) -> float:
+        """Where something else than the pace had slowed the crawl down, it is the
+        real rate that was too much."""
+        if permit.paced or permit.rate is None:
+            return self.rate
+        return min(self.rate, max(permit.rate, self._bounds.min_rate))
+
+    def _first_belief(self, rate: float, at: float) -> Belief:
+        """The first refusal: what was served on the way there is known."""
+        began_at = self._levels[0][0] if self._levels else at
+        belief = Belief(rate, self._bounds.start_rate, began_at)
+        ends = [start for start, _ in self._levels[1:]]
+        for (start, level), end in zip(self._levels, [*ends, at], strict=False):
+            requests = min(int((end - start) * level), _MOST_REPLAYED)
+            for number_of in range(requests, 0, -1):
+                belief.served(end - number_of / level)
+        return belief
+
+    def _learn(self, now: float) -> None:
+        """A moment is over: hand the refusal to the belief."""
+        belief = self._belief
+        if belief is None or self._refused_at == math.inf:
+            return
+        cause = belief.cause(self._refused_at, self._otherwise)
+        belief.refused(self._refused_at, self._otherwise)
+        self._refused_at = math.inf
+        least = self._refused_rate * self._bounds.decrease_factor
+        measured = self._cycle.end(now)
+        if measured is not None:
+            belief.focus(self._within_bounds(measured.least))
+            belief.measured(measured.least, measured.most, measured.weight)
+            least = 0.0
+        for sent_at in self._later:
+            belief.served(sent_at)
+        self._later = []
+        if self.phase is Phase.SEARCH and cause < _LIKELY and measured is None:
+            return
+        if self.phase is Phase.SEARCH:
+            self.phase = Phase.STEADY
+        self._steer(now, least)
+
+    def _measured(self, limit: float, spread: float, weight: float, now: float) -> None:
+        limit = self._within_bounds(limit)
+        if self._belief is None:
+            self._belief = Belief(limit, self._bounds.start_rate, now)
+        self._belief.focus(limit)
+        factor = math.exp(spread)
+        self._belief.measured(limit / factor, limit * factor, weight)
+        self.phase = Phase.STEADY
+        self._goal = max(self._goal, limit)
+        self._steer(now)
+        self._go(self._goal, now)
 
     def _heed(self, quota: Quota, now: float) -> float:
         was_told = self.phase is Phase.TOLD
         rate = self._told.rate(quota, self.rate, was_told=was_told)
         if rate is not None:
-            self._ceiling.set(rate, math.inf)
-            self._go(Phase.TOLD, rate, now)
+            self.phase = Phase.TOLD
+            self._go(rate, now)
         return min(self._told.wait(quota), self._bounds.longest_pause)
 
-    def _keep_silent(self, seconds: float, now: float) -> float:
-        self._silent_until = max(self._silent_until, now + seconds)
-        return seconds
-
-    def _end_silence(self, now: float) -> float:
-        # If the next request did not go when its turn came, that was not for the host's
-        # sake: there was nothing to send, or something else held it up.
-        now = min(now, self._silent_until + 1 / self.rate)
-        silence = max(0.0, now - self._silent_since)
-        by_windows = self._blocked > 1 or silence > _LONG_SILENCE
-        if by_windows and self._cycle is not None:
-            again = self._refused_at if self._blocked > 1 else None
-            if self._ceiling.blocked(self._cycle, self._silent_since, again, now):
-                self._patience.be_careful()
-                self._patience.climbing = False
-        self._silent_since = math.inf
-        self._blocked = 0
-        return silence
-
-    def _search(self, now: float) -> None:
-        long_enough = now - self._since >= SEARCH_SECONDS
-        if long_enough and self._streak >= self._bounds.raise_after:
-            self._stood = self.rate
-            self._go(Phase.SEARCH, self.rate * _SEARCH, now)
-
-    def _keep_holding(self, now: float) -> None:
-        if not self._patience.hold_is_over(now - self._since, self._streak):
-            return
-        ceiling = self._ceiling
-        ceiling.probe_begins(now)
-        memory, ceiling.memory = ceiling.memory, None
-        if memory is not None and memory > ceiling.value:
-            self._go(Phase.PROBE, memory, now)
-        else:
-            self._step_up(ceiling.value, now)
-
-    def _probe(self, now: float) -> None:
-        seconds = now - self._since
-        patience, ceiling = self._patience, self._ceiling
-        if not patience.has_survived(ceiling, self.rate, seconds, self._streak):
-            return
-        passed_roof = ceiling.survived(self.rate)
-        if patience.survived(ceiling, passed_roof=passed_roof):
-            self._go(Phase.HOLD, self.rate * _UNDER, now)
-        else:
-            self._step_up(self.rate, now)
-
-    def _step_up(self, level: float, now: float) -> None:
-        if level >= self._bounds.max_rate:
-            self._go(Phase.HOLD, level, now)
-            return
-        step = self._patience.next_step(self._ceiling, level)
-        self._go(Phase.PROBE, level * (1 + step), now)
-
-    def _cut(self, permit: Permit, verdict: Verdict, now: float) -> None:
-        at = permit.sent_at
-        refused = self._refused_rate(permit)
-        lower = refused * self._bounds.decrease_factor
-        self._learn(verdict, refused, lower, at)
-        if self._goodput is not None:
-            self._cycle = self._goodput
-            self._goodput = None
-        self._silent_since = min(self._silent_since, at)
-        self._refused_at = at
-        self._blocked += 1
-        self._cut_at = now
-        self._go(Phase.RECOVERY, lower, now)
-
-    def _refused_rate(self, permit: Permit) -> float:
-        """Where something else than the pace had slowed the crawl down, it is the
-        real rate that was too much."""
-        real = permit.rate or self._ceiling.lately(permit.sent_at)
-        if permit.paced or not real:
-            return self.rate
-        return min(self.rate, max(real, self._bounds.min_rate))
-
-    def _learn(self, verdict: Verdict, refused: float, lower: float, at: float) -> None:
-        ceiling = self._ceiling
-        if not ceiling.is_known:
-            stood = self._streak >= _NEARLY * self.rate * SEARCH_SECONDS
-            most = refused if stood else lower
-            ceiling.guess(refused, self._goodput, at, most=most, least=lower / 2)
-            self._patience.climbing = True
-        elif verdict is Verdict.TIMED_OUT:
-            # A host that does not even answer the first request after a silence is
-            # away: that says nothing about its limit.
-            if self._goodput is not None:
-                ceiling.set(lower, refused)
-                self._patience.timed_out()
-        elif self.phase is Phase.TOLD:
-            self._told.doubt()
-        elif self.phase is Phase.PROBE:
-            self._probe_failed(refused)
-        elif self._goodput is not None:
-            measured = ceiling.refused_below(refused, self._goodput, at, least=lower)
-            measured = measured or ceiling.memory is not None
-            self._patience.refused_below(ceiling, measured=measured)
-
-    def _probe_failed(self, rate: float) -> None:
-        self._ceiling.refused_above(rate)
-        self._patience.probe_failed(self._ceiling)
-
-    def _go(self, phase: Phase, rate: float, now: float) -> None:
-        self.phase = phase
+    def _go(self, rate: float, now: float) -> None:
         self._streak = 0
         self._since = now
         if self._bounds.adaptive:
@@ -407,6 +438,9 @@ class Governor:
 
     def _within_bounds(self, rate: float) -> float:
         return max(self._bounds.min_rate, min(rate, self._bounds.max_rate))
+
+    def _read_rate(self, value: object) -> float:
+        return self._within_bounds(positive(value))
 
     def _asked(self, outcome: Outcome) -> float | None:
         quota = outcome.quota

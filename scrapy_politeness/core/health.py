@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from scrapy_politeness.core.governor import Phase
-
 if TYPE_CHECKING:
     from scrapy_politeness.core.governor import Governor
     from scrapy_politeness.core.latency import Latency
@@ -43,6 +41,6 @@ def health(governor: Governor, latency: Latency, *, paused: bool) -> Health:
         return Health.PAUSED
     if latency.is_overloaded:
         return Health.OVERLOADED
-    if governor.phase is Phase.RECOVERY or latency.cap < governor.rate:
+    if governor.is_recovering or latency.cap < governor.rate:
         return Health.DEGRADED
     return Health.HEALTHY

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# After a day, half of what a rate is above the start rate is still believed: limits
-# change with deployments, not with the hour.
+# After a day, half of it is still believed: limits change with deployments, not with
+# the hour.
 _HALF_LIFE = 86400.0
 _OLDEST = 60 * _HALF_LIFE
 
@@ -19,17 +19,20 @@ _LARGEST = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """``ceiling`` in requests per second, ``burst`` in requests, ``concurrency`` in
-    requests at once. A limit that was not found is None."""
+    """``ceiling`` in requests per second, which the limit differs from by a factor of
+    e^``spread`` at most; without a spread, no limit was found up to there.
+    ``concurrency`` in requests at once; None if no limit was found. ``trust`` is what
+    is left of all that after some time, from 0 to 1."""
 
     ceiling: float | None
-    burst: float
+    spread: float | None
     concurrency: int | None
+    trust: float = 1.0
 
     def to_dict(self) -> dict[str, float]:
         values = {
             "ceiling": self.ceiling,
-            "burst": self.burst,
+            "spread": self.spread,
             "concurrency": self.concurrency,
         }
         return {
@@ -42,29 +45,29 @@ class Learned:
     def from_dict(cls, values: Mapping[str, object]) -> Learned:
         """Raise ValueError for anything that ``to_dict`` cannot have written."""
         ceiling = _optional(values, "ceiling")
-        burst = _number(values, "burst")
+        spread = _optional(values, "spread")
         concurrency = _optional(values, "concurrency")
         if ceiling is None and concurrency is None:
             raise ValueError(f"no limit in it: {dict(values)!r:.80}")
         too_low = (
             ceiling is not None and ceiling <= 0,
             concurrency is not None and concurrency < 1,
-            burst < 0,
+            spread is not None and spread < 0,
         )
         if any(too_low):
             raise ValueError(f"out of range: {dict(values)!r:.80}")
-        return cls(ceiling, burst, None if concurrency is None else int(concurrency))
+        return cls(ceiling, spread, None if concurrency is None else int(concurrency))
 
     def aged(self, seconds: float, start_rate: float) -> Learned:
-        """Return what is left of it after so many seconds: a fast host is believed to
-        be fast a little less each day, a slow one to be slow for good."""
-        if self.ceiling is None:
-            return self
+        """Return what is left of it after so many seconds: a limit is believed in a
+        little less each day, and so is a rate that was survived."""
         # A clock that was wrong makes nothing younger than new, or older than old.
         age = max(0.0, min(seconds, _OLDEST))
         trust = 0.5 ** (age / _HALF_LIFE)
+        if self.ceiling is None or self.spread is not None:
+            return replace(self, trust=trust)
         above = max(0.0, self.ceiling - start_rate)
-        return replace(self, ceiling=self.ceiling - above * (1 - trust))
+        return replace(self, ceiling=self.ceiling - above * (1 - trust), trust=trust)
 
 
 def _optional(values: Mapping[str, object], name: str) -> float | None:

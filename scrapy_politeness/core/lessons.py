@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.governor import Bounds, Governor
 from scrapy_politeness.core.latency import Latency, Stage
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.core.snapshot import number, part, whole
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 # A rate that differs by no more than this from another is the same.
 _NEWS = 0.1
@@ -86,18 +82,20 @@ class Lessons:
         outcome: Outcome,
         now: float,
         chance: float,
-        crowded: Callable[[], bool],
         *,
         stale: bool = False,
+        otherwise: float = 0.0,
     ) -> Change:
-        """Learn from a finished request; ``crowded`` tells whether that has shown how
-        many requests at once are too many. ``stale`` is as in ``Governor.observe``."""
+        """Learn from a finished request; ``stale`` and ``otherwise`` are as in
+        ``Governor.observe``."""
         if now < self._observed_at - _CLOCK_WAS_SET:
             self._start_over(now)
         self._observed_at = now
         governor = self.governor
         old_rate = self.rate
-        advice = governor.observe(permit, outcome, now, chance, stale=stale)
+        advice = governor.observe(
+            permit, outcome, now, chance, stale=stale, otherwise=otherwise
+        )
         self.cuts += advice.cut
         stage = self.latency.stage
         relieved = self._observe_latency(permit, outcome, now)
@@ -107,11 +105,6 @@ class Lessons:
         on_trial = (stage is Stage.TRIAL) != (self.latency.stage is Stage.TRIAL)
         if advice.pause or advice.cut:
             self.latency.interrupt(now)
-        # Of a flight that was refused, one says as much as all.
-        news = advice.cut or not outcome.verdict.is_overload
-        if news and crowded():
-            # It was the crowd that was too much, not the rate.
-            governor.forget(now)
         return Change(
             old_rate,
             self.rate,
@@ -144,8 +137,8 @@ class Lessons:
         come mean nothing, but the limit is what it was."""
         before, self.governor = self.governor, Governor(self._bounds)
         self.latency = Latency(self._bounds.min_rate)
-        if before.ceiling is not None:
-            self.governor.recall(before.ceiling, before.burst, now)
+        if before.limit is not None:
+            self.governor.recall(before.limit, before.spread, 1.0, now)
 
     def _newly_settled_at(self) -> float | None:
         """Return the rate that was settled at, if that is news. Each probe leads

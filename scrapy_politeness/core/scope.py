@@ -199,24 +199,27 @@ class Scope:
     ) -> Change:
         """Learn from a request that is over."""
         lessons, crowd = self._learn()
-        change = lessons.observe(
-            permit, outcome, now, chance, lambda: crowd.observe(permit, outcome)
-        )
+        governor = lessons.governor
+        otherwise = 0.0
+        # Of a flight that was refused, one says as much as all.
+        if governor.is_current(permit) or not outcome.verdict.is_overload:
+            otherwise = crowd.observe(permit, outcome, governor.unlucky)
+        change = lessons.observe(permit, outcome, now, chance, otherwise=otherwise)
         if change.pause:
             self.pause(now + change.pause)
         # A share is no place where a rate has settled.
         return replace(change, settled_at=None) if self._is_parted else change
 
-    def hand_in(self, permit: Permit, outcome: Outcome, now: float) -> bool:
+    def hand_in(self, permit: Permit, outcome: Outcome, now: float) -> float:
         """A request is over, and what it teaches will be learned together with others:
-        until that is done, nothing more is sent if it was refused. Return whether it
-        has shown how many at once are too many."""
+        until that is done, nothing more is sent if it was refused. Return how likely
+        it was refused because too many were under way."""
         self._land(permit, outcome, now)
         assert self.leases is not None
-        _, crowd = self._learn()
+        lessons, crowd = self._learn()
         if outcome.verdict.is_overload and not self.leases.refused(permit.cuts):
-            return False
-        return crowd.observe(permit, outcome)
+            return 0.0
+        return crowd.observe(permit, outcome, lessons.governor.unlucky)
 
     def _land(self, permit: Permit, outcome: Outcome, now: float) -> None:
         self.in_flight -= 1
@@ -230,7 +233,7 @@ class Scope:
         """From now on, send by leases of a budget that is shared with others."""
         if self._is_parted:
             if self._lessons is not None:
-                self.found_alone = self._lessons.governor.ceiling
+                self.found_alone = self._lessons.governor.limit
             self._lessons, self._common = self._common, None
         self._is_parted = False
         self._share = 1
@@ -242,7 +245,7 @@ class Scope:
         assert self.leases is not None
         self._share = max(1, self.leases.members)
         rate = self._rate
-        ceiling = None if self._lessons is None else self._lessons.governor.ceiling
+        ceiling = None if self._lessons is None else self._lessons.governor.limit
         rate = min(rate, ceiling or rate)
         self._common = self._lessons
         self._is_parted = True
@@ -290,16 +293,18 @@ class Scope:
         governor = lessons.governor
         # What the user allows was not learned: another time it may be more.
         found = self._crowd.found
+        if governor.limit is not None:
+            return Learned(governor.limit, governor.spread, found)
         if governor.survived is None and found is None:
             return None
-        return Learned(governor.survived, governor.burst, found)
+        return Learned(governor.survived, None, found)
 
     def recall(self, learned: Learned, now: float) -> None:
         lessons, crowd = self._learn()
         if learned.ceiling is not None:
-            lessons.governor.recall(learned.ceiling, learned.burst, now)
+            lessons.governor.recall(learned.ceiling, learned.spread, learned.trust, now)
         if learned.concurrency is not None:
-            crowd.limit = min(crowd.limit, learned.concurrency)
+            crowd.recall(learned.concurrency)
 
     def pause(self, until: float) -> None:
         """The host wants silence until then; of several pauses the latest counts."""
@@ -346,12 +351,12 @@ class Scope:
     @property
     def ceiling(self) -> float | None:
         """What the host is believed to allow, if that is known."""
-        return None if self._lessons is None else self._lessons.governor.ceiling
+        return None if self._lessons is None else self._lessons.governor.limit
 
     @property
     def noise(self) -> float:
         """The share of all requests that the host fails, whatever the rate is."""
-        return 0.0
+        return 0.0 if self._lessons is None else self._lessons.governor.unlucky
 
     @property
     def bound_by(self) -> Cause:

@@ -20,34 +20,36 @@ _COARSE = 3.0
 _LONG = 10.0
 _SHORT = 0.8
 
-# After so many answers without a word, what was said before is out of date.
-_SILENT_ANSWERS = 20
+# What one answer says is out of date with the first that says nothing: it may be the
+# quota of one path. What many have said holds for up to so many answers without a word.
+_MOST_SILENT = 5
 
 
 class Told:
-    __slots__ = ("_share", "_silent_answers")
+    __slots__ = ("_said", "_share")
 
     def __init__(self) -> None:
         self._share = _UNDER
-        self._silent_answers = 0
+        # Answers that have said something, less those since that have not.
+        self._said = 0
 
     def shape(self) -> dict[str, object]:
-        return {"_share": positive, "_silent_answers": whole}
+        return {"_share": positive, "_said": whole}
 
     def doubt(self) -> None:
         self._share *= _DOUBT
 
     def is_out_of_date(self) -> bool:
-        """Count one more answer, and tell whether too many of them said nothing."""
-        self._silent_answers += 1
-        return self._silent_answers > _SILENT_ANSWERS
+        """Count an answer without a word, and tell whether it was one too many."""
+        self._said = max(0, self._said - 1)
+        return not self._said
 
     def rate(self, quota: Quota, rate: float, *, was_told: bool) -> float | None:
         """Return the rate to go on with, or None where the quota does not say.
 
         ``rate`` is the present one, ``was_told`` whether it comes from a quota.
         """
-        self._silent_answers = 0
+        self._said = min(self._said + 1, _MOST_SILENT)
         limit = quota.sustained
         if limit is None:
             # Without its window a reset may mean many things: it may slow us down,

@@ -7,9 +7,9 @@
     print(report.efficiency, report.refusals_per_100)
 """
 
+from scrapy_politeness.core.failing import Persistence
 from scrapy_politeness.simulator.busy import ConnectionLimit, QueueingServer
 from scrapy_politeness.simulator.crawl import GivenUp
-from scrapy_politeness.simulator.failing import Persistence
 from scrapy_politeness.simulator.latencies import Latencies, lognormal, mixed, runs
 from scrapy_politeness.simulator.report import Pages, Recovery, Report
 from scrapy_politeness.simulator.run import Law, Network, simulate

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
+from scrapy_politeness.core.failing import Failures, Persistence
 from scrapy_politeness.core.outcome import Outcome, Verdict
-from scrapy_politeness.simulator.failing import Failures, Persistence
 
 # As POLITENESS_MAX_RESCHEDULES has it.
 _MOST_RESCHEDULES = 20
@@ -98,7 +98,9 @@ class Crawl:
         else:
             failing = self._failed(page, failing, now)
             self._others -= failing.is_known and not was_known
-            if outcome.verdict.is_overload and failing.failures.spares_host:
+            if outcome.verdict.is_overload and failing.failures.spares_host(
+                speaks_of_rate=True
+            ):
                 outcome = replace(outcome, verdict=Verdict.FAILED)
         if not self._others and not was_known:
             self._hurry(now)

@@ -14,9 +14,9 @@ from heapq import heappop, heappush
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from scrapy_politeness.core.failing import Persistence
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.simulator.crawl import Crawl
-from scrapy_politeness.simulator.failing import Persistence
 from scrapy_politeness.simulator.report import Log, Report, report_of
 from scrapy_politeness.simulator.servers import OVER_LIMIT
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from scrapy_politeness.core.lessons import Change
     from scrapy_politeness.simulator.servers import Reply, Server
 
-_PERSISTENCE = Persistence()
+_PERSISTENCE = Persistence(5.0, 300.0)
 
 _SERVED = Outcome(Verdict.SERVED)
 _TIMED_OUT = Outcome(Verdict.TIMED_OUT, "timeout")

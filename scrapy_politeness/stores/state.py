@@ -24,18 +24,20 @@ logger = logging.getLogger(__name__)
 
 # Both are in the file's header: whose it is, and how its tables look.
 _OURS = int.from_bytes(b"Poli", "big")
-_VERSION = 1
+_VERSION = 2
 
 _TABLES = {
     "pauses": ("slot", "until"),
-    "learned": ("slot", "ceiling", "burst", "concurrency", "learned_at"),
+    "learned": ("slot", "ceiling", "spread", "concurrency", "learned_at"),
 }
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS pauses (slot TEXT PRIMARY KEY, until REAL)",
+    # Format 1 said nothing of how sure a rate is: it is learned again.
+    "DROP TABLE IF EXISTS learned",
     """
     CREATE TABLE IF NOT EXISTS learned (
         slot TEXT PRIMARY KEY,
-        ceiling REAL, burst REAL, concurrency INTEGER, learned_at REAL
+        ceiling REAL, spread REAL, concurrency INTEGER, learned_at REAL
     ) WITHOUT ROWID
     """,
     f"PRAGMA application_id = {_OURS}",
@@ -50,7 +52,7 @@ SELECT slot FROM learned WHERE typeof(slot) = 'text' UNION
 SELECT slot FROM pauses WHERE typeof(slot) = 'text' ORDER BY slot
 """
 _LEARNED = """
-SELECT ceiling, burst, concurrency, learned_at FROM learned WHERE slot = ?
+SELECT ceiling, spread, concurrency, learned_at FROM learned WHERE slot = ?
 """
 
 # Seconds that the event loop may be held up for, and the thread that writes.
@@ -115,8 +117,8 @@ class State:
         rows = self._reader.execute(_LEARNED, (_name(slot),)).fetchall()
         if not rows:
             return None
-        [(ceiling, burst, concurrency, at)] = rows
-        values = {"ceiling": ceiling, "burst": burst, "concurrency": concurrency}
+        [(ceiling, spread, concurrency, at)] = rows
+        values = {"ceiling": ceiling, "spread": spread, "concurrency": concurrency}
         if not isinstance(at, float) or not math.isfinite(at):
             raise ValueError(f"learned_at is not a time: {at!r:.80}")
         return Entry(Learned.from_dict(values), at)
