@@ -209,16 +209,13 @@ class Belief:
 
     def cause(self, at: float, otherwise: float = 0.0) -> float:
         """How likely it is a limit that made the host refuse a request sent then.
-        ``otherwise`` is how likely something else did that is known of."""
-        likely = total = 0.0
-        for row, chances in enumerate(self._chances(at, otherwise)):
-            for (luck, chance), evidence, width in zip(
-                chances, self._evidence[row], _WIDTHS, strict=True
-            ):
-                weight = width * math.exp(evidence)
-                total += weight * chance
-                likely += weight * (chance - luck)
-        return likely / total
+        ``otherwise`` is how likely something else that is known of would have."""
+        by_limit, by_any = self._expected(at, otherwise)
+        return by_limit / by_any
+
+    def chance(self, at: float) -> float:
+        """How likely the host is to refuse a request sent then."""
+        return self._expected(at, 0.0)[1]
 
     def refused(self, at: float, otherwise: float = 0.0) -> None:
         """A request that was sent then was refused."""
@@ -399,6 +396,19 @@ class Belief:
             self._most[row] = _row(
                 _filled(self._most[row], (*gains[1:], math.inf), _BURSTS[row + 1])
             )
+
+    def _expected(self, at: float, otherwise: float) -> tuple[float, float]:
+        """How likely a refusal is because of a limit, and for any reason."""
+        by_limit = by_any = total = 0.0
+        for row, chances in enumerate(self._chances(at, otherwise)):
+            for (luck, chance), evidence, width in zip(
+                chances, self._evidence[row], _WIDTHS, strict=True
+            ):
+                weight = width * math.exp(evidence)
+                total += weight
+                by_any += weight * chance
+                by_limit += weight * (chance - luck)
+        return by_limit / total, by_any / total
 
     def _chances(self, at: float, otherwise: float) -> list[list[tuple[float, float]]]:
         """Of each cell, how likely a refusal is that the limit has no part in, and how

@@ -14,14 +14,20 @@ is the cause, until a refusal among few, or successes among many, clear it up.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # How likely a refusal is for one request too many, for two, and for more. The answer to
 # one that is still counted here may be on its way.
 _LIKELY = (0.2, 0.5, 0.8)
-_REFUSED = tuple(math.log(chance) for chance in _LIKELY)
 _SERVED = tuple(math.log(1 - chance) for chance in _LIKELY)
+
+# No host is so good that its refusals must have a reason.
+_LEAST_LUCK = 1e-4
 
 # A limit of connections, whatever it is, is so likely at first.
 _PRIOR = 0.1
@@ -66,44 +72,42 @@ class Crowd:
             self._evidence[-1] = math.log(1 - _SURE) - 1
             self.limit = limit
 
-    def observe(self, permit: Permit, outcome: Outcome, unlucky: float) -> float:
-        """Learn from a finished request; of a refusal, return how likely it came
-        because too many were under way. Of all requests, the share ``unlucky`` is
-        refused for no reason."""
+    def observe(
+        self, permit: Permit, outcome: Outcome, otherwise: Callable[[Permit], float]
+    ) -> float:
+        """Learn from a finished request; of a refusal, return how likely it was to
+        come because too many were under way. ``otherwise`` tells how likely it was to
+        come anyway."""
         if outcome.verdict is Verdict.REFUSED:
-            return self._refused(permit.beside, max(unlucky, 1e-4))
+            return self._refused(permit.beside, max(otherwise(permit), _LEAST_LUCK))
         if outcome.verdict is Verdict.SERVED and self._evidence:
             self._served(permit.beside)
         return 0.0
 
-    def _refused(self, beside: int, unlucky: float) -> float:
+    def _refused(self, beside: int, otherwise: float) -> float:
         if self._most < 2:
             return 0.0
         if not self._evidence:
             self._begin()
-        luck = math.log(unlucky)
         chances = [
-            luck if beside <= limit else max(luck, _REFUSED[_excess(beside, limit)])
-            for limit in range(1, self._most)
+            otherwise + (1 - otherwise) * _chance(beside, limit)
+            for limit in range(1, self._most + 1)
         ]
-        chances.append(luck)
         weights = [math.exp(value) for value in self._evidence]
-        total = crowded = 0.0
-        for weight, chance in zip(weights, chances, strict=True):
-            total += weight * math.exp(chance)
-            if chance > luck:
-                crowded += weight * math.exp(chance)
+        crowded = sum(
+            weight * _chance(beside, limit) for limit, weight in enumerate(weights, 1)
+        )
         self._evidence = [
-            value + chance
+            value + math.log(chance)
             for value, chance in zip(self._evidence, chances, strict=True)
         ]
         self._decide()
-        return crowded / total
+        return crowded / sum(weights)
 
     def _served(self, beside: int) -> None:
         evidence = self._evidence
         for limit in range(1, min(beside, self._most)):
-            evidence[limit - 1] += _SERVED[_excess(beside, limit)]
+            evidence[limit - 1] += _SERVED[min(beside - limit, len(_SERVED)) - 1]
         self._since += 1
         if self._since >= self._most:
             # Limits change, and one that nobody comes near is never put to the test.
@@ -137,5 +141,7 @@ def _prior(most: int) -> list[float]:
     return [each] * (most - 1) + [0.0]
 
 
-def _excess(beside: int, limit: int) -> int:
-    return min(beside - limit, len(_LIKELY)) - 1
+def _chance(beside: int, limit: int) -> float:
+    """How likely a request is refused that was sent beside so many."""
+    excess = min(beside - limit, len(_LIKELY))
+    return _LIKELY[excess - 1] if excess > 0 else 0.0

@@ -76,6 +76,9 @@ _UNDER = 0.995
 # Of one level of the search, so many requests are remembered at most.
 _MOST_REPLAYED = 600
 
+# How likely the rate is to blame for the first refusal of a host.
+_FIRST_REFUSAL = 0.05
+
 # A refusal that is less likely than this to mean a limit does not end the search.
 _LIKELY = 0.5
 
@@ -228,6 +231,13 @@ class Governor:
     def is_current(self, permit: Permit) -> bool:
         """Tell whether a request was sent since the last cut."""
         return permit.sent_at >= self._cut_at
+
+    def chance_of_refusal(self, permit: Permit) -> float:
+        """How likely the host was to refuse that request, for its rate or for no
+        reason."""
+        if self._belief is None:
+            return _FIRST_REFUSAL
+        return self._belief.chance(permit.sent_at)
 
     def recall(
         self, limit: float, spread: float | None, trust: float, now: float

@@ -203,7 +203,7 @@ class Scope:
         otherwise = 0.0
         # Of a flight that was refused, one says as much as all.
         if governor.is_current(permit) or not outcome.verdict.is_overload:
-            otherwise = crowd.observe(permit, outcome, governor.unlucky)
+            otherwise = crowd.observe(permit, outcome, governor.chance_of_refusal)
         change = lessons.observe(permit, outcome, now, chance, otherwise=otherwise)
         if change.pause:
             self.pause(now + change.pause)
@@ -219,7 +219,7 @@ class Scope:
         lessons, crowd = self._learn()
         if outcome.verdict.is_overload and not self.leases.refused(permit.cuts):
             return 0.0
-        return crowd.observe(permit, outcome, lessons.governor.unlucky)
+        return crowd.observe(permit, outcome, lessons.governor.chance_of_refusal)
 
     def _land(self, permit: Permit, outcome: Outcome, now: float) -> None:
         self.in_flight -= 1
