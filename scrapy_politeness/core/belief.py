@@ -84,6 +84,11 @@ _REQUESTS_PER_SECOND = 3.0
 _MOST_LEAK = 0.25
 _FORGET = 3e-4
 
+# A limit that falls announces itself by refusals, one that rises does not: so evidence
+# leaks downwards less. If it leaked as much, a limit just below our rate would follow
+# us down for as long as a host without any limit has bad luck.
+_DOWN = 0.05
+
 # What a measurement is worth, and how exact it is, as a natural logarithm.
 _MEASURED = 4.0
 _EXACT = 0.05
@@ -262,7 +267,7 @@ class Belief:
         trace = forgotten * total / (_ROWS * sum(_WIDTHS))
         for row, densities in enumerate(weights):
             flows = [
-                share * (here - there) * min(width, other)
+                share * max(_DOWN * (here - there), here - there) * min(width, other)
                 for (here, there), (width, other) in zip(
                     pairwise(densities), pairwise(_WIDTHS), strict=True
                 )
