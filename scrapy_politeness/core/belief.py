@@ -96,6 +96,7 @@ _EXACT = 0.05
 # A rate that is too high by a factor costs as much as one that is too low by it, and a
 # refusal costs as much as a tenth of the rate.
 _REFUSAL = 0.1
+_HOPE = 1.0
 
 # So many requests are looked at together.
 _BATCH = 5
@@ -307,7 +308,11 @@ class Belief:
         above, below, logarithms = sum(weights), 0.0, 0.0
         best, highest = math.inf, -math.inf
         for edge, middle, weight in zip(_EDGES, (*_MIDDLES, 0.0), weights, strict=True):
-            worth = edge * (above - below) + 2 * logarithms - _REFUSAL * below
+            worth = (
+                edge * (_HOPE * above - below)
+                + (_HOPE + 1) * logarithms
+                - _REFUSAL * below
+            )
             if worth > highest:
                 best, highest = edge, worth
             above -= weight

@@ -16,6 +16,15 @@ _ENOUGH = 20
 _LONG_SILENCE = 5.0
 _FEW = 5
 
+# Where the host was silent for a smaller share of the cycle, it served about as much as
+# it was asked for: that is our own rate, not its limit.
+_GOOD_PART = 0.2
+
+# Two cycles that differ by no more than this factor agree, and
+# then each is worth so many times as much. One by itself may have been an outage.
+_AGREE = 1.1
+_TWICE = 3.0
+
 # Other reasons for a host to refuse twice in a row than bad luck: this likely, for any
 # request.
 _REASON = 3e-4
@@ -23,7 +32,7 @@ _REASON = 3e-4
 
 class Measured(NamedTuple):
     """Requests per second that the host serves at ``least`` and at ``most``, and what
-    that is worth, from 0 to 1."""
+    that is worth: 1 for one that has no other explanation."""
 
     least: float
     most: float
@@ -39,7 +48,10 @@ class Cycle:
         "_began_at",
         "_count",
         "_is_silent",
+        "_last",
         "_refused_at",
+        "_silence",
+        "_silent_since",
         "_since_refusal",
         "_weight",
     )
@@ -51,6 +63,11 @@ class Cycle:
         self._is_silent = False
         self._refused_at = -math.inf
         self._weight = 0.0
+        # Since when the host serves nothing, and for how long in all of this cycle.
+        self._silent_since = math.inf
+        self._silence = 0.0
+        # What the cycle before has measured.
+        self._last = math.inf
 
     def shape(self) -> dict[str, object]:
         return {
@@ -60,6 +77,9 @@ class Cycle:
             "_is_silent": flag,
             "_refused_at": number,
             "_weight": number,
+            "_silent_since": number,
+            "_silence": number,
+            "_last": number,
         }
 
     def served(self, at: float) -> None:
@@ -71,6 +91,7 @@ class Cycle:
         """``asked`` is the silence that the host wants, ``in_a_row`` how often it has
         refused before without a success, ``unlucky`` the share of the requests that it
         refuses whatever the rate is."""
+        self._silent_since = min(self._silent_since, now)
         luck = unlucky ** (in_a_row + 1)
         if not in_a_row:
             luck = (unlucky * (self._since_refusal + 1)) ** 2
@@ -84,18 +105,28 @@ class Cycle:
 
     def end(self, now: float) -> Measured | None:
         """The host serves again; return what it has served, if that says anything."""
+        self._silence += max(0.0, now - self._silent_since)
+        self._silent_since = math.inf
         if not self._is_silent:
             return None
         self._is_silent = False
         if self._count < _ENOUGH or self._began_at >= now:
             return None
-        least = self._count / (now - self._began_at)
-        until = min(max(self._refused_at, self._began_at), now)
-        most = (
-            self._count / (until - self._began_at)
-            if until > self._began_at
-            else math.inf
-        )
+        seconds = now - self._began_at
+        measured = None
+        if self._silence >= _GOOD_PART * seconds:
+            measured = self._measured(seconds, min(self._refused_at, now))
         self._began_at = now
         self._count = 0
-        return Measured(least, max(most, least), self._weight)
+        self._silence = 0.0
+        return measured
+
+    def _measured(self, seconds: float, until: float) -> Measured:
+        least = self._count / seconds
+        at_least = until - self._began_at
+        most = self._count / at_least if at_least > 0 else math.inf
+        weight = self._weight
+        if 1 / _AGREE < least / self._last < _AGREE:
+            weight *= _TWICE
+        self._last = least
+        return Measured(least, max(most, least), weight)
