@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 NOW = 1_000_000_000.0
 DAY = 86400.0
-FAST = Learned(9.0, 5.0, None)
+FAST = Learned(9.0, None, None)
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_pauses_are_there_until_they_are_over(path: Path) -> None:
 @pytest.mark.parametrize(
     "slot", ["example.org", "ключ 7", "\ud800", "a\0b", "x" * 5000]
 )
-@pytest.mark.parametrize("knows", [FAST, Learned(None, 5.0, 3), Learned(0.2, 0.0, 1)])
+@pytest.mark.parametrize("knows", [FAST, Learned(None, None, 3), Learned(0.2, 0.1, 1)])
 def test_what_was_learned_comes_back(path: Path, slot: str, knows: Learned) -> None:
     assert learned(path, slot) is None
     save(path, learned={slot: Entry(knows, NOW)})
@@ -184,16 +184,16 @@ def test_a_table_with_other_columns_is_damage(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     save(path)
-    execute(path, "ALTER TABLE learned DROP COLUMN burst")
+    execute(path, "ALTER TABLE learned DROP COLUMN spread")
     assert learned(path, "a") is None
     assert "state.sqlite is damaged" in caplog.text
 
 
 def test_a_file_of_a_newer_version_is_left_alone(path: Path) -> None:
     save(path, {"a": NOW + 60})
-    execute(path, "PRAGMA user_version = 2")
+    execute(path, "PRAGMA user_version = 3")
     before = path.read_bytes()
-    with pytest.raises(ValueError, match="format 2 is of a newer scrapy-politeness"):
+    with pytest.raises(ValueError, match="format 3 is of a newer scrapy-politeness"):
         State(path)
     assert path.read_bytes() == before
 
@@ -359,8 +359,8 @@ def test_a_crawl_with_a_state_file_that_cannot_be_used_does_not_start() -> None:
 def test_what_is_recalled_keeps_to_the_limits_of_user_and_host(
     site: Callable[..., Site], path: Path
 ) -> None:
-    fastest = Entry(Learned(1000.0, 5.0, None), time.time())
-    slow = Entry(Learned(1.0, 5.0, None), time.time())
+    fastest = Entry(Learned(1000.0, 0.1, None), time.time())
+    slow = Entry(Learned(1.0, 0.1, None), time.time())
     known: dict[str, Entry | None] = {
         "127.0.0.1": fastest,
         "127.0.0.2": fastest,

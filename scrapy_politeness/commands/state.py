@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
     from scrapy.commands import ScrapyCommand
 
+    from scrapy_politeness.core.learned import Learned
     from scrapy_politeness.stores.state import Entry
 
 SUMMARY = "Show, export or forget what earlier runs have learned of hosts"
 
 _WIDEST = 48
-_HEADINGS = ("host", "limit", "burst", "at once", "pause left", "learned")
+_HEADINGS = ("host", "limit", "at once", "pause left", "learned")
 
 
 @dataclass(frozen=True)
@@ -39,13 +40,11 @@ class Known:
 
     def as_row(self, wall_now: float) -> list[str]:
         learned = self.entry and self.entry.learned
-        ceiling = learned.ceiling if learned else None
         concurrency = learned.concurrency if learned else None
         age = wall_now - self.entry.at if self.entry else None
         return [
             shortened(self.slot, _WIDEST),
-            "" if ceiling is None else rate(ceiling),
-            f"{learned.burst:.3g}" if learned else "",
+            _limit(learned) if learned else "",
             "" if concurrency is None else str(concurrency),
             duration(self.pause_left) if self.pause_left else "",
             "" if age is None else f"{duration(max(0.0, age))} ago",
@@ -56,11 +55,19 @@ class Known:
         return {
             "slot": self.slot,
             "limit": learned.get("ceiling"),
-            "burst": learned.get("burst"),
+            "spread": learned.get("spread"),
             "concurrency": learned.get("concurrency"),
             "pause_left": self.pause_left,
             "age": wall_now - self.entry.at if self.entry else None,
         }
+
+
+def _limit(learned: Learned) -> str:
+    if learned.ceiling is None:
+        return ""
+    # Without a spread, the host has refused nothing up to there.
+    least = "at least " if learned.spread is None else ""
+    return f"{least}{rate(learned.ceiling)}"
 
 
 def add_options(parser: ArgumentParser) -> None:

@@ -101,8 +101,8 @@ def _learned(check: Check) -> Iterator[str]:
         return
     learned = known.entry.learned
     if learned.ceiling is not None:
-        bursts = f", in bursts of {learned.burst:.3g}" if learned.burst > 1 else ""
-        yield f"the host allows {rate(learned.ceiling)}{bursts}"
+        least = "at least " if learned.spread is None else ""
+        yield f"the host allows {least}{rate(learned.ceiling)}"
     if learned.concurrency is not None:
         yield f"the host bears {learned.concurrency} requests under way"
     yield f"known for {duration(max(0.0, time.time() - known.entry.at))}"
