@@ -73,6 +73,9 @@ _SUCCESSES = 10
 # Just under the limit, since no two requests travel equally fast.
 _UNDER = 0.995
 
+# What is known less exactly than by this factor, as a natural logarithm, is not known.
+_WIDEST = 3.0
+
 # Of one level of the search, so many requests are remembered at most.
 _MOST_REPLAYED = 600
 
@@ -334,13 +337,13 @@ class Governor:
         self._go(self._goal, now)
         self._levels.append((now, self._goal))
 
-    def _steer(self, now: float, least: float = 0.0) -> None:
-        """Aim at the best rate that is believed in now, but at no less than that."""
+    def _steer(self, now: float, least: float = 0.0, most: float = math.inf) -> None:
+        """Aim at the best rate that is believed in now, between these."""
         belief = self._belief
         assert belief is not None
         belief.leak(now)
         best = min(belief.best_rate * _UNDER, self._goal * _RISE)
-        self._goal = self._within_bounds(max(best, least))
+        self._goal = self._within_bounds(min(max(best, least), most))
         belief.focus(self._goal)
         self.limit = belief.limit
         self.unlucky = belief.unlucky if belief.times >= _UNLUCKY_TIMES else 0.0
@@ -420,16 +423,18 @@ class Governor:
             self.phase = Phase.STEADY
         self._steer(now, least)
 
-    def _measured(self, limit: float, spread: float, weight: float, now: float) -> None:
+    def _measured(self, limit: float, spread: float, trust: float, now: float) -> None:
+        """Begin at that limit, as far as it is to be trusted. It may have changed: a
+        few successes there are enough to go on, a few refusals to believe in it."""
         limit = self._within_bounds(limit)
         if self._belief is None:
             self._belief = Belief(limit, self._bounds.start_rate, now)
         self._belief.focus(limit)
-        factor = math.exp(spread)
-        self._belief.measured(limit / factor, limit * factor, weight)
+        factor = math.exp(min(spread, _WIDEST))
+        self._belief.measured(limit / factor, limit * factor, trust)
         self.phase = Phase.STEADY
-        self._goal = max(self._goal, limit)
-        self._steer(now)
+        self._goal = limit * (self._goal / limit) ** (1 - trust)
+        self._steer(now, most=self._goal * _UNDER)
         self._go(self._goal, now)
 
     def _heed(self, quota: Quota, now: float) -> float:
