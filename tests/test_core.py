@@ -125,13 +125,16 @@ def test_a_single_timeout_halves_the_rate_for_a_moment_only() -> None:
     assert governor.limit is None
 
 
-def test_a_crawl_that_is_slowed_down_otherwise_is_cut_from_its_real_rate() -> None:
+@pytest.mark.parametrize("rate", [None, 1.0])
+def test_a_crawl_that_is_slowed_down_otherwise_is_cut_from_its_real_rate(
+    rate: float | None,
+) -> None:
     governor = Governor(Bounds(start_rate=10.0))
     now = 0.0
     for _ in range(60):
         now += 1.0
-        governor.observe(Permit(now, paced=False, rate=1.0), SERVED, now, 0.0)
-    governor.observe(Permit(now, paced=False, rate=1.0), REFUSED, now, 0.0)
+        governor.observe(Permit(now, paced=False, rate=rate), SERVED, now, 0.0)
+    governor.observe(Permit(now, paced=False, rate=rate), REFUSED, now, 0.0)
     assert governor.rate == pytest.approx(0.5, rel=0.05)
 
 

@@ -47,6 +47,7 @@ from scrapy_politeness.core.belief import Belief
 from scrapy_politeness.core.cycle import Cycle
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.core.snapshot import (
+    finite,
     flag,
     number,
     one_of,
@@ -152,8 +153,8 @@ class Governor:
         # Since when the rate is what it is, and the successes since then.
         self._since = -math.inf
         self._streak = 0
-        # Of the search: from when on which rate was sent at.
-        self._levels: list[tuple[float, float]] = []
+        # Of the search, at each rate: since when, and how many were served.
+        self._levels: list[tuple[float, int]] = []
         self._cut_at = -math.inf
         self._backoff = Backoff(bounds.backoff_base, bounds.backoff_max)
         # None until the first refusal.
@@ -183,7 +184,7 @@ class Governor:
             "is_recovering": flag,
             "_since": number,
             "_streak": whole,
-            "_levels": series(number, positive),
+            "_levels": series(finite, whole),
             "_cut_at": number,
             "_backoff": part(self._backoff),
             "_belief": optional(part(Belief(1.0, 1.0, 0.0))),
@@ -210,7 +211,8 @@ class Governor:
     def survived(self) -> float | None:
         """The highest rate that the host stands, for all that is known, where no limit
         was found."""
-        stood = self._goal / _SEARCH if self.phase is Phase.SEARCH else self._goal
+        is_new = self.phase is Phase.SEARCH and self._streak < self._bounds.raise_after
+        stood = self._goal / _SEARCH if is_new else self._goal
         is_found = self.limit is None and stood > self._bounds.start_rate
         return stood if is_found else None
 
@@ -298,6 +300,8 @@ class Governor:
     def _count(self, sent_at: float) -> None:
         self._cycle.served(sent_at)
         if self._belief is None:
+            since, served = self._levels.pop() if self._levels else (sent_at, 0)
+            self._levels.append((since, served + 1))
             return
         if sent_at > self._refused_at:
             self._later.append(sent_at)
@@ -306,8 +310,6 @@ class Governor:
 
     def _served(self, permit: Permit, quota: Quota | None, now: float) -> None:
         self._backoff.served()
-        if not self._levels:
-            self._levels.append((permit.sent_at, self.rate))
         if self.is_recovering:
             self.is_recovering = False
             self._learn(now)
@@ -335,7 +337,7 @@ class Governor:
             return
         self._goal = self._within_bounds(self._goal * _SEARCH)
         self._go(self._goal, now)
-        self._levels.append((now, self._goal))
+        self._levels.append((now, 0))
 
     def _steer(self, now: float, least: float = 0.0, most: float = math.inf) -> None:
         """Aim at the best rate that is believed in now, between these."""
@@ -385,19 +387,26 @@ class Governor:
     def _rate_of(self, permit: Permit) -> float:
         """Where something else than the pace had slowed the crawl down, it is the
         real rate that was too much."""
-        if permit.paced or permit.rate is None:
+        if permit.paced:
             return self.rate
-        return min(self.rate, max(permit.rate, self._bounds.min_rate))
+        rate = permit.rate or self._real_rate(permit.sent_at)
+        return min(self.rate, max(rate, self._bounds.min_rate))
+
+    def _real_rate(self, at: float) -> float:
+        """Of a crawl that does not keep up with its pace."""
+        if self._belief is not None:
+            return self._belief.recent_rate
+        since, served = self._levels[-1] if self._levels else (at, 0)
+        return served / (at - since) if served and at > since else math.inf
 
     def _first_belief(self, rate: float, at: float) -> Belief:
         """The first refusal: what was served on the way there is known."""
         began_at = self._levels[0][0] if self._levels else at
         belief = Belief(rate, self._bounds.start_rate, began_at)
         ends = [start for start, _ in self._levels[1:]]
-        for (start, level), end in zip(self._levels, [*ends, at], strict=False):
-            requests = min(int((end - start) * level), _MOST_REPLAYED)
-            for number_of in range(requests, 0, -1):
-                belief.served(end - number_of / level)
+        for (start, served), end in zip(self._levels, [*ends, at], strict=False):
+            for number_of in range(min(served, _MOST_REPLAYED), 0, -1):
+                belief.served(end - number_of * (end - start) / served)
         return belief
 
     def _learn(self, now: float) -> None:
