@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 SUMMARY = "Show, export or forget what earlier runs have learned of hosts"
 
 _WIDEST = 48
+# A limit that is known to a fifth is told as it is.
+_EXACT = 0.2
 _HEADINGS = ("host", "limit", "at once", "pause left", "learned")
 
 
@@ -44,7 +46,7 @@ class Known:
         age = wall_now - self.entry.at if self.entry else None
         return [
             shortened(self.slot, _WIDEST),
-            _limit(learned) if learned else "",
+            limit_of(learned) if learned else "",
             "" if concurrency is None else str(concurrency),
             duration(self.pause_left) if self.pause_left else "",
             "" if age is None else f"{duration(max(0.0, age))} ago",
@@ -62,12 +64,13 @@ class Known:
         }
 
 
-def _limit(learned: Learned) -> str:
+def limit_of(learned: Learned) -> str:
     if learned.ceiling is None:
         return ""
-    # Without a spread, the host has refused nothing up to there.
-    least = "at least " if learned.spread is None else ""
-    return f"{least}{rate(learned.ceiling)}"
+    if learned.spread is None:  # the host has stood that
+        return f"at least {rate(learned.ceiling)}"
+    about = "about " if learned.spread > _EXACT else ""
+    return f"{about}{rate(learned.ceiling)}"
 
 
 def add_options(parser: ArgumentParser) -> None:

@@ -208,12 +208,20 @@ class Governor:
         return self.unlucky > _UNLUCKY_SHARE
 
     @property
+    def likely_limit(self) -> float | None:
+        """The best guess at a limit, where there seems to be one, known or not."""
+        if self._belief is None or self.phase is Phase.SEARCH:
+            return None
+        [limit] = self._belief.quantiles(0.5)
+        return limit if limit <= self._bounds.max_rate else None
+
+    @property
     def survived(self) -> float | None:
-        """The highest rate that the host stands, for all that is known, where no limit
-        was found."""
+        """The highest rate that the host stands, for all that is known, where there
+        seems to be no limit."""
         is_new = self.phase is Phase.SEARCH and self._streak < self._bounds.raise_after
         stood = self._goal / _SEARCH if is_new else self._goal
-        is_found = self.limit is None and stood > self._bounds.start_rate
+        is_found = self.likely_limit is None and stood > self._bounds.start_rate
         return stood if is_found else None
 
     @property
