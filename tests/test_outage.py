@@ -32,7 +32,7 @@ def observe(kept: Outages, *outcomes: Outcome, every: float = HOUR) -> bool:
     [
         # An hour of silence each: as many as the day has hours.
         (Outcome(Verdict.REFUSED, "429", wait=HOUR), 0.1, 25),
-        # Every 25 s for eight minutes, then after a twentieth of the time: 300 s at last.
+        # Every 25 s at first, at last every 300 s.
         (REFUSED, 0.1, 342),
         # The timeout is a part of the silence.
         (TIMED_OUT, 180.0, 300),

@@ -82,15 +82,17 @@ class Cycle:
                 self._weight = _REASON / (_REASON + luck)
         self._since_refusal = 0
 
-    def end(self, now: float) -> Measured | None:
-        """The host serves again; return what it has served, if that says anything."""
+    def end(self, now: float, idle: float) -> Measured | None:
+        """The host serves again, and might have done so ``idle`` seconds ago; return
+        what it has served, if that says anything."""
         if not self._is_silent:
             return None
         self._is_silent = False
-        if self._count < _ENOUGH or self._began_at >= now:
+        ended_at = now - idle
+        if self._count < _ENOUGH or self._began_at >= ended_at:
             return None
-        least = self._count / (now - self._began_at)
-        until = min(max(self._refused_at, self._began_at), now)
+        least = self._count / (ended_at - self._began_at)
+        until = min(max(self._refused_at, self._began_at), ended_at)
         most = (
             self._count / (until - self._began_at)
             if until > self._began_at

@@ -320,7 +320,7 @@ class Governor:
         self._backoff.served()
         if self.is_recovering:
             self.is_recovering = False
-            self._learn(now)
+            self._learn(now, idle=permit.late)
             if self.phase is not Phase.TOLD:
                 self._go(self._goal, now)
             return
@@ -417,8 +417,9 @@ class Governor:
                 belief.served(end - number_of * (end - start) / served)
         return belief
 
-    def _learn(self, now: float) -> None:
-        """A moment is over: hand the refusal to the belief."""
+    def _learn(self, now: float, idle: float = 0.0) -> None:
+        """A moment is over: hand the refusal to the belief. The crawl had nothing to
+        send for the last ``idle`` seconds, which were no silence of the host's."""
         belief = self._belief
         if belief is None or self._refused_at == math.inf:
             return
@@ -426,7 +427,7 @@ class Governor:
         belief.refused(self._refused_at, self._otherwise)
         self._refused_at = math.inf
         least = self._refused_rate * self._bounds.decrease_factor
-        measured = self._cycle.end(now)
+        measured = self._cycle.end(now, idle)
         if measured is not None:
             belief.focus(self._within_bounds(measured.least))
             belief.measured(measured.least, measured.most, measured.weight)
