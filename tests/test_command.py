@@ -134,8 +134,8 @@ def state(tmp_path: Path) -> Path:
         state.write(
             {"b.example": now + 600},
             {
-                "a.example": Entry(Learned(4.5, 10.0, 3), now - 2 * DAY),
-                "b.example": Entry(Learned(0.05, 0.0, None), now - 90),
+                "a.example": Entry(Learned(4.5, 0.1, 3), now - 2 * DAY),
+                "b.example": Entry(Learned(0.05, None, None), now - 90),
             },
         )
     return path
@@ -143,7 +143,7 @@ def state(tmp_path: Path) -> Path:
 
 def damage(path: Path, slot: str) -> None:
     with closing(sqlite3.connect(path)) as db, db:
-        db.execute("UPDATE learned SET burst = 'x' WHERE slot = ?", (slot,))
+        db.execute("UPDATE learned SET spread = 'x' WHERE slot = ?", (slot,))
 
 
 ASKED = "User-agent: *\nDisallow: /private\nCrawl-delay: 2\nRequest-rate: 1/4\n"
@@ -204,7 +204,7 @@ def test_check_tells_what_was_learned_and_leaves_a_paused_host_alone(
     now = time.time()
     (project / "job").mkdir()
     path = project / "job" / "politeness.sqlite"
-    knows = Entry(Learned(1.5, 2.0, 4), now - 3600)
+    knows = Entry(Learned(1.5, 0.1, 4), now - 3600)
     with State(path) as state:
         state.write({"127.0.0.1": now + 900}, {"127.0.0.1": knows})
 
@@ -283,11 +283,11 @@ def test_check_prints_nothing_that_commands_a_terminal(
 def test_state_shows_what_is_known(here: Callable[..., Done], state: Path) -> None:
     done = here("state", "--file", str(state))
     rows = [line.split() for line in done.out.splitlines()]
-    assert rows[1] == ["a.example", "4.5/s", "10", "3", "2", "d", "ago"]
-    assert rows[2][:3] == ["b.example", "3/min", "0"]
+    assert rows[1] == ["a.example", "4.5/s", "3", "2", "d", "ago"]
+    assert rows[2][:4] == ["b.example", "at", "least", "3/min"]
     assert rows[2][-3:] == ["1", "min", "30"] or "ago" in rows[2]
     [a, b] = here("state", "show", "--json", "--file", str(state)).json
-    assert (a["limit"], a["burst"], a["concurrency"]) == (4.5, 10.0, 3)
+    assert (a["limit"], a["spread"], a["concurrency"]) == (4.5, 0.1, 3)
     assert a["age"] == pytest.approx(2 * DAY, abs=60)
     assert b["pause_left"] == pytest.approx(600, abs=60)
     [only] = here("state", "show", "B.EXAMPLE", "--json", "--file", str(state)).json
@@ -341,7 +341,7 @@ def test_hostile_names_do_no_harm_in_a_terminal(
     here: Callable[..., Done], tmp_path: Path, name: str
 ) -> None:
     path = tmp_path / "state.sqlite"
-    entry = Entry(Learned(4.5, 10.0, 3), time.time())
+    entry = Entry(Learned(4.5, 0.1, 3), time.time())
     with State(path) as state:
         state.write({}, {name: entry, "other": entry})
     outputs = [here("state", "--file", str(path)).out]

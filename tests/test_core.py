@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from scrapy_politeness.core.backoff import Backoff
 from scrapy_politeness.core.governor import Bounds, Governor
 from scrapy_politeness.core.hints import retry_after
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
@@ -62,7 +63,7 @@ def test_a_busy_host_is_waited_for_at_the_same_rate(
     advice = governor.observe(Permit(now, paced=True), busy, now + 1, 0.0)
     assert (advice.pause, advice.cut) == (pause, False)
     assert governor.rate == BOUNDS.start_rate
-    assert governor.ceiling is None
+    assert governor.limit is None
     # Ever longer, but once for all that were under way.
     governor.observe(Permit(now, paced=True), busy, now + 1.1, 0.0)
     later = now + 20
@@ -89,12 +90,11 @@ def test_sustained_successes_raise_the_rate() -> None:
     assert governor.rate > 4.0
 
 
-def test_a_failure_interrupts_a_row_of_successes() -> None:
+def test_a_failure_that_is_no_refusal_does_not_hold_up_the_search() -> None:
     governor = Governor(BOUNDS)
     now = serve(governor, BOUNDS.raise_after - 1)
-    governor.observe(Permit(now, paced=True), FAILED, now, 0.0)
-    now = serve(governor, BOUNDS.raise_after - 1, now)
-    assert governor.rate == BOUNDS.start_rate
+    advice = governor.observe(Permit(now, paced=True), FAILED, now, 0.0)
+    assert (advice.pause, advice.cut) == (0.0, False)
     serve(governor, 1, now)
     assert governor.rate > BOUNDS.start_rate
 
@@ -114,57 +114,93 @@ def test_no_raise_while_the_pace_is_not_what_limits() -> None:
     assert governor.rate == BOUNDS.start_rate
 
 
-def test_a_timeout_lowers_the_ceiling_and_is_recovered_from() -> None:
+def test_a_single_timeout_halves_the_rate_for_a_moment_only() -> None:
     governor = Governor(BOUNDS)
-    now = serve(governor, 50)
-    refuse(governor, now)
-    now = serve(governor, 300, now + 5)
+    now = serve(governor, 300)
     before = governor.rate
-    governor.observe(Permit(now, paced=True), TIMED_OUT, now, 0.0)
-    now = serve(governor, 1, now + 5)
-    assert governor.rate <= before / 2
-    serve(governor, 2000, now)
-    assert governor.rate > before / 2
+    governor.observe(Permit(now, paced=True), TIMED_OUT, now + 1, 0.0)
+    assert governor.rate == before / 2
+    serve(governor, 10, now + 5)
+    assert governor.rate == before
+    assert governor.limit is None
 
 
-def test_a_crawl_that_is_slowed_down_otherwise_is_cut_from_its_real_rate() -> None:
+@pytest.mark.parametrize("rate", [None, 1.0])
+def test_a_crawl_that_is_slowed_down_otherwise_is_cut_from_its_real_rate(
+    rate: float | None,
+) -> None:
     governor = Governor(Bounds(start_rate=10.0))
     now = 0.0
     for _ in range(60):
         now += 1.0
-        governor.observe(Permit(now, paced=False), SERVED, now, 0.0)
-    governor.observe(Permit(now, paced=False), REFUSED, now, 0.0)
+        governor.observe(Permit(now, paced=False, rate=rate), SERVED, now, 0.0)
+    governor.observe(Permit(now, paced=False, rate=rate), REFUSED, now, 0.0)
     assert governor.rate == pytest.approx(0.5, rel=0.05)
 
 
-def test_backoff_doubles_up_to_its_maximum_and_forgets_after_a_success() -> None:
+def silences(governor: Governor, times: int, now: float = 0.0) -> list[float]:
+    """Be refused that often in a row, and as silent as advised after each time."""
+    pauses = []
+    for _ in range(times):
+        pauses.append(refuse(governor, now))
+        now += pauses[-1] + 0.1
+    return pauses
+
+
+def test_a_host_that_goes_on_refusing_is_asked_ever_more_rarely() -> None:
+    pauses = silences(Governor(BOUNDS), 6)
+    assert pauses == sorted(pauses)
+    assert pauses[0] <= 5.0
+    assert 5.0 <= pauses[1] <= 10.0
+    assert 15.0 <= pauses[2] <= 20.0
+    # So that it is soon found healthy.
+    assert all(20.0 <= pause <= 30.0 for pause in pauses[3:])
+
+
+def test_a_host_that_is_down_for_long_is_asked_after_a_twentieth_of_that() -> None:
+    pauses = silences(Governor(BOUNDS), 200)
+    down_for = 0.0
+    for pause in pauses:
+        assert pause <= max(30.0, 0.06 * down_for)
+        down_for += pause
+    assert pauses[-1] == BOUNDS.backoff_max
+
+
+def test_the_backoff_begins_again_after_a_success() -> None:
     governor = Governor(BOUNDS)
-    pauses = [refuse(governor, float(now)) for now in range(9)]
-    assert pauses == [5, 10, 20, 40, 80, 160, 300, 300, 300]
-    serve(governor, 1, now=9.0)
-    assert refuse(governor, 10.0) == 5
+    refuse(governor, 0.0)
+    assert refuse(governor, 5.0) > 5.0
+    serve(governor, 1, now=30.0)
+    assert refuse(governor, 31.0) <= 5.0
 
 
 def test_a_success_from_before_the_cut_does_not_end_the_backoff() -> None:
     governor = Governor(BOUNDS)
     refuse(governor, 1.0)
     governor.observe(Permit(0.5, paced=True), SERVED, 1.5, 0.0)
-    assert refuse(governor, 2.0) == 10
+    assert refuse(governor, 2.0) > 5.0
 
 
 def test_jitter_lengthens_the_backoff_by_a_tenth_at_most() -> None:
-    def pause(chance: float, bounds: Bounds = BOUNDS) -> float:
-        return Governor(bounds).observe(Permit(0, paced=True), REFUSED, 0, chance).pause
+    def pause(chance: float, longest: float = 300.0) -> float:
+        backoff = Backoff(5.0, longest)
+        return backoff.refused(None, chance, 1.0, Permit(0.0, paced=True), 0.0)
 
     assert pause(0.0) == 5
     assert 5 < pause(0.5) < pause(0.999) < 5.5
-    assert pause(0.999, replace(BOUNDS, backoff_max=5.0)) == 5
+    assert pause(0.999, longest=5.0) == 5
+
+
+def test_a_refusal_that_is_half_as_likely_meant_gets_half_the_silence() -> None:
+    permit = Permit(0.0, paced=True)
+    assert Backoff(5.0, 300.0).refused(None, 0.0, 0.5, permit, 0.0) == 2.5
+    assert Backoff(5.0, 300.0).refused(7.0, 0.0, 0.5, permit, 0.0) == 7.0
 
 
 def test_a_small_retry_after_does_not_beat_the_backoff_from_the_second_on() -> None:
     governor = Governor(BOUNDS)
     assert refuse(governor, 0.0, wait=0.0) == 0.0
-    assert refuse(governor, 1.0, wait=0.0) == 10
+    assert refuse(governor, 1.0, wait=0.0) > 5.0
     assert refuse(governor, 2.0, wait=100.0) == 100.0
 
 
@@ -176,15 +212,15 @@ def test_a_longer_retry_after_of_the_same_flight_still_counts() -> None:
     assert (advice.pause, advice.cut) == (30.0, False)
 
 
-def test_a_thousand_refusals_in_a_row_are_survived() -> None:
+def test_two_thousand_refusals_in_a_row_are_survived() -> None:
     governor = Governor(BOUNDS)
-    assert [refuse(governor, float(now)) for now in range(2000)][-1] == 300
+    assert [refuse(governor, 10.0 * n) for n in range(2000)][-1] == 300
 
 
 def test_a_fixed_rate_pauses_but_does_not_adapt() -> None:
     governor = Governor(replace(BOUNDS, adaptive=False))
-    assert refuse(governor, 0.0) == 5
-    serve(governor, 100, now=1.0)
+    assert silences(governor, 2)[-1] >= 5.0
+    serve(governor, 100, now=30.0)
     assert governor.rate == 4.0
 
 

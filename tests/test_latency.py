@@ -43,7 +43,7 @@ class Healthy:
         self._random = Random(seed)
         self._count = 0
 
-    def arrive(self, now: float) -> Reply:
+    def arrive(self, now: float, page: int = 0) -> Reply:
         self._count += 1
         return Reply(now + self._pages(self._count, now, self._random), served=True)
 
@@ -70,7 +70,7 @@ class Backends:
         self._capacity = count * capacity
         self.service = 1 / capacity
 
-    def arrive(self, now: float) -> Reply:
+    def arrive(self, now: float, page: int = 0) -> Reply:
         self._servers.rotate()
         return self._servers[0].arrive(now)
 
@@ -249,7 +249,7 @@ def test_a_host_that_can_do_more_again_gets_it_within_two_minutes() -> None:
     faster = QueueingServer(50.0, variation=0.2)
 
     class Recovering(QueueingServer):
-        def arrive(self, now: float) -> Reply:
+        def arrive(self, now: float, page: int = 0) -> Reply:
             return (server if now < 600 else faster).arrive(now)
 
     crawl = Crawl(Bounds(max_rate=10.0), 16)

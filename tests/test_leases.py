@@ -21,6 +21,7 @@ from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.core.scope import Scope
 from scrapy_politeness.core.snapshot import freeze, thaw
 from scrapy_politeness.policy import Policy
+from scrapy_politeness.simulator import RetryAfter, TokenBucket, simulate
 from scrapy_politeness.stores.redis import Call, Keys, Link
 from scrapy_politeness.stores.server_clock import ServerClock
 
@@ -120,22 +121,18 @@ class TestLeases:
         scope = granted(a_scope(), 5.0)
         scope.part(5.0, chance=0.0)
         permit = scope.take(scope.ready_at)
-        change = scope.settle(permit, Outcome(Verdict.REFUSED), 6.0, 0.0)
+        refused = Outcome(Verdict.REFUSED, "429", wait=7.0)
+        change = scope.settle(permit, refused, 6.0, 0.0)
         assert change.new_rate == 5.0
-        assert scope.ready_at >= 6.0 + change.pause
+        assert scope.ready_at >= 13.0
 
     def test_what_was_found_alone_is_kept_for_the_others(self) -> None:
-        scope = granted(a_scope(), 5.0)
-        scope.part(5.0, chance=0.0)
-        now = 5.0
-        for verdict in ["SERVED"] * 30 + ["REFUSED"]:
-            now = max(now, scope.ready_at)
-            change = scope.settle(scope.take(now), Outcome(Verdict[verdict]), now, 0.5)
-            assert change.settled_at is None
+        scope = granted(a_scope(), 0.0)
+        scope.part(0.0, chance=0.0)
+        simulate([scope], RetryAfter(TokenBucket(4.0, 5)), seconds=120.0)
         assert scope.leases is not None
         scope.join(scope.leases)
-        assert scope.found_alone is not None
-        assert scope.found_alone <= BOUNDS.start_rate
+        assert scope.found_alone == pytest.approx(4.0, rel=0.1)
 
     def test_what_was_learned_together_is_there_again_after_the_return(self) -> None:
         scope = granted(a_scope(), 5.0)
@@ -176,13 +173,15 @@ def test_a_clock_that_was_set_back_makes_nobody_deaf() -> None:
     lessons = Lessons(BOUNDS)
     for verdict, now in ((Verdict.SERVED, 9000.0), (Verdict.REFUSED, 9001.0)):
         permit = Permit(now, True, rate=10.0)
-        lessons.observe(permit, Outcome(verdict), now, 0.5, lambda: False)
-    permit = Permit(5000.0, True, rate=10.0)
-    change = lessons.observe(
-        permit, Outcome(Verdict.REFUSED), 5000.1, 0.5, lambda: False
-    )
-    assert change.cut
-    assert change.pause > 0
+        lessons.observe(permit, Outcome(verdict), now, 0.5)
+    changes = [
+        lessons.observe(
+            Permit(now, True, rate=10.0), Outcome(Verdict.REFUSED), now + 0.1, 0.5
+        )
+        for now in (5000.0, 5001.0)
+    ]
+    assert all(change.cut for change in changes)
+    assert changes[1].pause > 0
 
 
 @pytest.mark.parametrize("text", ["20/s", "1/10s", "40/m", "1000/day"])
@@ -213,7 +212,7 @@ HISTORIES = st.lists(
 
 def teach(lessons: Lessons, seed: list[tuple[str, float]]) -> list[float]:
     return [
-        lessons.observe(permit, outcome, now, 0.5, lambda: False).new_rate
+        lessons.observe(permit, outcome, now, 0.5).new_rate
         for permit, outcome, now in history(seed)
     ]
 

@@ -20,7 +20,6 @@ from scrapy_politeness.records import Records
 from scrapy_politeness.stores.state import Entry, State
 from tests.crawl import REACTORS, Crawl, Reactor, crawl, start_crawl
 from tests.settings import NO_ROBOTS
-from tests.site import Answer
 from tests.spiders import Pages
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 NOW = 1_000_000_000.0
 DAY = 86400.0
-FAST = Learned(9.0, 5.0, None)
+FAST = Learned(9.0, None, None)
 
 
 @pytest.fixture
@@ -95,7 +94,7 @@ def test_pauses_are_there_until_they_are_over(path: Path) -> None:
 @pytest.mark.parametrize(
     "slot", ["example.org", "ключ 7", "\ud800", "a\0b", "x" * 5000]
 )
-@pytest.mark.parametrize("knows", [FAST, Learned(None, 5.0, 3), Learned(0.2, 0.0, 1)])
+@pytest.mark.parametrize("knows", [FAST, Learned(None, None, 3), Learned(0.2, 0.1, 1)])
 def test_what_was_learned_comes_back(path: Path, slot: str, knows: Learned) -> None:
     assert learned(path, slot) is None
     save(path, learned={slot: Entry(knows, NOW)})
@@ -132,7 +131,8 @@ def test_damaged_pauses_are_dropped_with_one_warning(
         (float("nan"), 5.0, None, NOW),
         (1e9, 5.0, None, NOW),
         (-1.0, 5.0, None, NOW),
-        (9.0, None, None, NOW),
+        (None, None, None, NOW),
+        (9.0, -1.0, None, NOW),
         (9.0, b"\xff", None, NOW),
         (9.0, 5.0, "{", NOW),
         (9.0, 5.0, 0, NOW),
@@ -184,16 +184,16 @@ def test_a_table_with_other_columns_is_damage(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     save(path)
-    execute(path, "ALTER TABLE learned DROP COLUMN burst")
+    execute(path, "ALTER TABLE learned DROP COLUMN spread")
     assert learned(path, "a") is None
     assert "state.sqlite is damaged" in caplog.text
 
 
 def test_a_file_of_a_newer_version_is_left_alone(path: Path) -> None:
     save(path, {"a": NOW + 60})
-    execute(path, "PRAGMA user_version = 2")
+    execute(path, "PRAGMA user_version = 3")
     before = path.read_bytes()
-    with pytest.raises(ValueError, match="format 2 is of a newer scrapy-politeness"):
+    with pytest.raises(ValueError, match="format 3 is of a newer scrapy-politeness"):
         State(path)
     assert path.read_bytes() == before
 
@@ -260,12 +260,6 @@ def test_a_locked_file_holds_up_nobody_and_is_written_later(
 HOST = "127.0.0.1"
 
 
-def refuse_once(path: str, nth: int) -> Answer | None:
-    if path.startswith("/page/1") and nth == 1:
-        return Answer(429, {"Retry-After": "0.2"})
-    return None
-
-
 def brisk(state: Path, **more: Any) -> dict[str, Any]:
     return {
         **NO_ROBOTS,
@@ -274,6 +268,16 @@ def brisk(state: Path, **more: Any) -> dict[str, Any]:
         "POLITENESS_BACKOFF_BASE": 0.5,
         **more,
     }
+
+
+def climbing(state: Path, start: float) -> dict[str, Any]:
+    """Of a host that stands twice the start rate, that is known after two seconds."""
+    return brisk(
+        state,
+        POLITENESS_START_RATE=start,
+        POLITENESS_MAX_RATE=2 * start,
+        POLITENESS_RAISE_AFTER=2,
+    )
 
 
 def seconds_for(pages: int, arrivals: list[Arrival]) -> float:
@@ -314,19 +318,21 @@ def test_a_run_starts_near_the_limit_that_one_before_had_found_when_it_was_kille
 def test_all_is_saved_when_the_crawl_ends(
     site: Callable[..., Site], path: Path, reactor: Reactor
 ) -> None:
-    server = site(3, answer=refuse_once)
-    result = crawl(urls=server.page_urls(), settings=brisk(path), reactor=reactor)
-    assert len(result.items) == 3
-    assert learned(path, HOST) is not None
+    server = site(15)
+    settings = climbing(path, 5)
+    result = crawl(urls=server.page_urls(), settings=settings, reactor=reactor)
+    assert len(result.items) == 15
+    entry = learned(path, HOST)
+    assert entry is not None
+    assert entry.learned == Learned(10.0, None, None)
     assert not path.with_name("state.sqlite-wal").exists()
 
 
 def test_two_processes_may_use_one_file(site: Callable[..., Site], path: Path) -> None:
     hosts = [f"127.0.0.{number}" for number in range(1, 6)]
-    server = site(4, hosts=hosts, limit="3/second", per_host=True, retry_after="0.5")
+    server = site(15, hosts=hosts)
     urls = [url for host in hosts for url in server.page_urls(host)]
-    settings = brisk(path, POLITENESS_BACKOFF_MAX=0.5)
-    job: dict[str, Any] = {"urls": urls, "settings": settings}
+    job: dict[str, Any] = {"urls": urls, "settings": climbing(path, 5)}
     with start_crawl(**job) as one, start_crawl(**job) as other:
         results: list[Crawl] = [one.wait(), other.wait()]
     for result in results:
@@ -359,8 +365,8 @@ def test_a_crawl_with_a_state_file_that_cannot_be_used_does_not_start() -> None:
 def test_what_is_recalled_keeps_to_the_limits_of_user_and_host(
     site: Callable[..., Site], path: Path
 ) -> None:
-    fastest = Entry(Learned(1000.0, 5.0, None), time.time())
-    slow = Entry(Learned(1.0, 5.0, None), time.time())
+    fastest = Entry(Learned(1000.0, 0.1, None), time.time())
+    slow = Entry(Learned(1.0, 0.1, None), time.time())
     known: dict[str, Entry | None] = {
         "127.0.0.1": fastest,
         "127.0.0.2": fastest,
@@ -425,26 +431,25 @@ def test_a_reset_is_for_good_and_a_rate_that_was_set_is_not(
     site: Callable[..., Site], path: Path
 ) -> None:
     hosts = [HOST, "127.0.0.2"]
-    server = site(2, hosts=hosts, answer=refuse_once)
-    urls = [f"{server.page_urls(host)[1]}?{host}" for host in hosts]
-    urls += [server.page_urls(host)[0] for host in hosts]
+    server = site(15, hosts=hosts)
+    urls = server.page_urls(hosts[1]) + server.page_urls(HOST)
     calls = (("reset", HOST), ("set_rate", "127.0.0.2", 7))
-    result = crawl(Chain, urls=urls, settings=brisk(path), calls=calls)
-    assert len(result.items) == 4
+    result = crawl(Chain, urls=urls, settings=climbing(path, 5), calls=calls)
+    assert len(result.items) == 30
     assert learned(path, HOST) is None
     kept = learned(path, "127.0.0.2")
     assert kept is not None
-    assert kept.learned.ceiling == 5
+    assert kept.learned.ceiling == 10
 
 
 def test_a_slot_that_was_forgotten_is_recalled_when_it_returns(
     site: Callable[..., Site], path: Path
 ) -> None:
     hosts = [HOST, "127.0.0.2", "127.0.0.3"]
-    server = site(3, hosts=hosts, answer=refuse_once, latency=0.25)
+    server = site(10, hosts=hosts, latency=0.25)
     urls = server.page_urls()[1:]
     urls += [server.page_urls(host)[0] for host in (*hosts[1:], HOST)]
-    settings = brisk(path, POLITENESS_MAX_SLOTS=1)
+    settings = {**climbing(path, 1), "POLITENESS_MAX_SLOTS": 1}
     result = crawl(Chain, urls=urls, settings=settings)
-    assert len(result.items) == 5
+    assert len(result.items) == 12
     assert result.stats["politeness/recalled"] == 1

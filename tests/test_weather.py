@@ -280,7 +280,7 @@ def test_a_page_that_is_known_to_fail_says_nothing_about_the_host() -> None:
         BrokenPages(Healthy(10.0), {5}, refused()),
         network=STILL,
         pages=1000,
-        persistence=Persistence(base=1.0),
+        persistence=Persistence(base=1.0, longest=300.0),
     )
     told = [outcome.verdict for _, outcome in client.outcomes]
     assert report.refused == told.count(Verdict.REFUSED) + told.count(Verdict.FAILED)

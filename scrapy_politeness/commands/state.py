@@ -21,12 +21,15 @@ if TYPE_CHECKING:
 
     from scrapy.commands import ScrapyCommand
 
+    from scrapy_politeness.core.learned import Learned
     from scrapy_politeness.stores.state import Entry
 
 SUMMARY = "Show, export or forget what earlier runs have learned of hosts"
 
 _WIDEST = 48
-_HEADINGS = ("host", "limit", "burst", "at once", "pause left", "learned")
+# A limit that is known to a fifth is told as it is.
+_EXACT = 0.2
+_HEADINGS = ("host", "limit", "at once", "pause left", "learned")
 
 
 @dataclass(frozen=True)
@@ -39,13 +42,11 @@ class Known:
 
     def as_row(self, wall_now: float) -> list[str]:
         learned = self.entry and self.entry.learned
-        ceiling = learned.ceiling if learned else None
         concurrency = learned.concurrency if learned else None
         age = wall_now - self.entry.at if self.entry else None
         return [
             shortened(self.slot, _WIDEST),
-            "" if ceiling is None else rate(ceiling),
-            f"{learned.burst:.3g}" if learned else "",
+            limit_of(learned) if learned else "",
             "" if concurrency is None else str(concurrency),
             duration(self.pause_left) if self.pause_left else "",
             "" if age is None else f"{duration(max(0.0, age))} ago",
@@ -56,11 +57,20 @@ class Known:
         return {
             "slot": self.slot,
             "limit": learned.get("ceiling"),
-            "burst": learned.get("burst"),
+            "spread": learned.get("spread"),
             "concurrency": learned.get("concurrency"),
             "pause_left": self.pause_left,
             "age": wall_now - self.entry.at if self.entry else None,
         }
+
+
+def limit_of(learned: Learned) -> str:
+    if learned.ceiling is None:
+        return ""
+    if learned.spread is None:  # the host has stood that
+        return f"at least {rate(learned.ceiling)}"
+    about = "about " if learned.spread > _EXACT else ""
+    return f"{about}{rate(learned.ceiling)}"
 
 
 def add_options(parser: ArgumentParser) -> None:

@@ -6,6 +6,7 @@ import time
 from http.client import responses
 from typing import TYPE_CHECKING
 
+from scrapy_politeness.commands.state import limit_of
 from scrapy_politeness.observe.text import duration, escaped, rate
 
 if TYPE_CHECKING:
@@ -101,8 +102,7 @@ def _learned(check: Check) -> Iterator[str]:
         return
     learned = known.entry.learned
     if learned.ceiling is not None:
-        bursts = f", in bursts of {learned.burst:.3g}" if learned.burst > 1 else ""
-        yield f"the host allows {rate(learned.ceiling)}{bursts}"
+        yield f"the host allows {limit_of(learned)}"
     if learned.concurrency is not None:
         yield f"the host bears {learned.concurrency} requests under way"
     yield f"known for {duration(max(0.0, time.time() - known.entry.at))}"

@@ -354,6 +354,11 @@ class Belief:
         return (_UNLUCKY + found / total) / (_REQUESTS + self._requests)
 
     @property
+    def recent_rate(self) -> float:
+        """At how many requests per second the last few were served."""
+        return 1 / self._gap if self._gap > 0 else math.inf
+
+    @property
     def times(self) -> float:
         """How many refusals had no other reason than bad luck."""
         return self.unlucky * (_REQUESTS + self._requests) - _UNLUCKY

@@ -103,19 +103,21 @@ class Cycle:
                 self._weight = _REASON / (_REASON + luck)
         self._since_refusal = 0
 
-    def end(self, now: float) -> Measured | None:
-        """The host serves again; return what it has served, if that says anything."""
-        self._silence += max(0.0, now - self._silent_since)
+    def end(self, now: float, idle: float) -> Measured | None:
+        """The host serves again, and might have done so ``idle`` seconds ago; return
+        what it has served, if that says anything."""
+        ended_at = now - idle
+        self._silence += max(0.0, ended_at - self._silent_since)
         self._silent_since = math.inf
         if not self._is_silent:
             return None
         self._is_silent = False
-        if self._count < _ENOUGH or self._began_at >= now:
+        seconds = ended_at - self._began_at
+        if self._count < _ENOUGH or seconds <= 0:
             return None
-        seconds = now - self._began_at
         measured = None
         if self._silence >= _GOOD_PART * seconds:
-            measured = self._measured(seconds, min(self._refused_at, now))
+            measured = self._measured(seconds, min(self._refused_at, ended_at))
         self._began_at = now
         self._count = 0
         self._silence = 0.0

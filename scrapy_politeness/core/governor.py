@@ -47,6 +47,7 @@ from scrapy_politeness.core.belief import Belief
 from scrapy_politeness.core.cycle import Cycle
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.core.snapshot import (
+    finite,
     flag,
     number,
     one_of,
@@ -72,6 +73,9 @@ _SUCCESSES = 10
 
 # Just under the limit, since no two requests travel equally fast.
 _UNDER = 0.995
+
+# What is known less exactly than by this factor, as a natural logarithm, is not known.
+_WIDEST = 3.0
 
 # Of one level of the search, so many requests are remembered at most.
 _MOST_REPLAYED = 600
@@ -149,8 +153,8 @@ class Governor:
         # Since when the rate is what it is, and the successes since then.
         self._since = -math.inf
         self._streak = 0
-        # Of the search: from when on which rate was sent at.
-        self._levels: list[tuple[float, float]] = []
+        # Of the search, at each rate: since when, and how many were served.
+        self._levels: list[tuple[float, int]] = []
         self._cut_at = -math.inf
         self._backoff = Backoff(bounds.backoff_base, bounds.backoff_max)
         # None until the first refusal.
@@ -180,7 +184,7 @@ class Governor:
             "is_recovering": flag,
             "_since": number,
             "_streak": whole,
-            "_levels": series(number, positive),
+            "_levels": series(finite, whole),
             "_cut_at": number,
             "_backoff": part(self._backoff),
             "_belief": optional(part(Belief(1.0, 1.0, 0.0))),
@@ -204,11 +208,20 @@ class Governor:
         return self.unlucky > _UNLUCKY_SHARE
 
     @property
+    def likely_limit(self) -> float | None:
+        """The best guess at a limit, where there seems to be one, known or not."""
+        if self._belief is None or self.phase is Phase.SEARCH:
+            return None
+        [limit] = self._belief.quantiles(0.5)
+        return limit if limit <= self._bounds.max_rate else None
+
+    @property
     def survived(self) -> float | None:
-        """The highest rate that the host stands, for all that is known, where no limit
-        was found."""
-        stood = self._goal / _SEARCH if self.phase is Phase.SEARCH else self._goal
-        is_found = self.limit is None and stood > self._bounds.start_rate
+        """The highest rate that the host stands, for all that is known, where there
+        seems to be no limit."""
+        is_new = self.phase is Phase.SEARCH and self._streak < self._bounds.raise_after
+        stood = self._goal / _SEARCH if is_new else self._goal
+        is_found = self.likely_limit is None and stood > self._bounds.start_rate
         return stood if is_found else None
 
     @property
@@ -295,6 +308,8 @@ class Governor:
     def _count(self, sent_at: float) -> None:
         self._cycle.served(sent_at)
         if self._belief is None:
+            since, served = self._levels.pop() if self._levels else (sent_at, 0)
+            self._levels.append((since, served + 1))
             return
         if sent_at > self._refused_at:
             self._later.append(sent_at)
@@ -303,11 +318,9 @@ class Governor:
 
     def _served(self, permit: Permit, quota: Quota | None, now: float) -> None:
         self._backoff.served()
-        if not self._levels:
-            self._levels.append((permit.sent_at, self.rate))
         if self.is_recovering:
             self.is_recovering = False
-            self._learn(now)
+            self._learn(now, idle=permit.late)
             if self.phase is not Phase.TOLD:
                 self._go(self._goal, now)
             return
@@ -332,15 +345,15 @@ class Governor:
             return
         self._goal = self._within_bounds(self._goal * _SEARCH)
         self._go(self._goal, now)
-        self._levels.append((now, self._goal))
+        self._levels.append((now, 0))
 
-    def _steer(self, now: float, least: float = 0.0) -> None:
-        """Aim at the best rate that is believed in now, but at no less than that."""
+    def _steer(self, now: float, least: float = 0.0, most: float = math.inf) -> None:
+        """Aim at the best rate that is believed in now, between these."""
         belief = self._belief
         assert belief is not None
         belief.leak(now)
         best = min(belief.best_rate * _UNDER, self._goal * _RISE)
-        self._goal = self._within_bounds(max(best, least))
+        self._goal = self._within_bounds(min(max(best, least), most))
         belief.focus(self._goal)
         self.limit = belief.limit
         self.unlucky = belief.unlucky if belief.times >= _UNLUCKY_TIMES else 0.0
@@ -382,23 +395,31 @@ class Governor:
     def _rate_of(self, permit: Permit) -> float:
         """Where something else than the pace had slowed the crawl down, it is the
         real rate that was too much."""
-        if permit.paced or permit.rate is None:
+        if permit.paced:
             return self.rate
-        return min(self.rate, max(permit.rate, self._bounds.min_rate))
+        rate = permit.rate or self._real_rate(permit.sent_at)
+        return min(self.rate, max(rate, self._bounds.min_rate))
+
+    def _real_rate(self, at: float) -> float:
+        """Of a crawl that does not keep up with its pace."""
+        if self._belief is not None:
+            return self._belief.recent_rate
+        since, served = self._levels[-1] if self._levels else (at, 0)
+        return served / (at - since) if served and at > since else math.inf
 
     def _first_belief(self, rate: float, at: float) -> Belief:
         """The first refusal: what was served on the way there is known."""
         began_at = self._levels[0][0] if self._levels else at
         belief = Belief(rate, self._bounds.start_rate, began_at)
         ends = [start for start, _ in self._levels[1:]]
-        for (start, level), end in zip(self._levels, [*ends, at], strict=False):
-            requests = min(int((end - start) * level), _MOST_REPLAYED)
-            for number_of in range(requests, 0, -1):
-                belief.served(end - number_of / level)
+        for (start, served), end in zip(self._levels, [*ends, at], strict=False):
+            for number_of in range(min(served, _MOST_REPLAYED), 0, -1):
+                belief.served(end - number_of * (end - start) / served)
         return belief
 
-    def _learn(self, now: float) -> None:
-        """A moment is over: hand the refusal to the belief."""
+    def _learn(self, now: float, idle: float = 0.0) -> None:
+        """A moment is over: hand the refusal to the belief. The crawl had nothing to
+        send for the last ``idle`` seconds, which were no silence of the host's."""
         belief = self._belief
         if belief is None or self._refused_at == math.inf:
             return
@@ -406,7 +427,7 @@ class Governor:
         belief.refused(self._refused_at, self._otherwise)
         self._refused_at = math.inf
         least = self._refused_rate * self._bounds.decrease_factor
-        measured = self._cycle.end(now)
+        measured = self._cycle.end(now, idle)
         if measured is not None:
             belief.focus(self._within_bounds(measured.least))
             belief.measured(measured.least, measured.most, measured.weight)
@@ -420,16 +441,18 @@ class Governor:
             self.phase = Phase.STEADY
         self._steer(now, least)
 
-    def _measured(self, limit: float, spread: float, weight: float, now: float) -> None:
+    def _measured(self, limit: float, spread: float, trust: float, now: float) -> None:
+        """Begin at that limit, as far as it is to be trusted. It may have changed: a
+        few successes there are enough to go on, a few refusals to believe in it."""
         limit = self._within_bounds(limit)
         if self._belief is None:
             self._belief = Belief(limit, self._bounds.start_rate, now)
         self._belief.focus(limit)
-        factor = math.exp(spread)
-        self._belief.measured(limit / factor, limit * factor, weight)
+        factor = math.exp(min(spread, _WIDEST))
+        self._belief.measured(limit / factor, limit * factor, trust)
         self.phase = Phase.STEADY
-        self._goal = max(self._goal, limit)
-        self._steer(now)
+        self._goal = limit * (self._goal / limit) ** (1 - trust)
+        self._steer(now, most=self._goal * _UNDER)
         self._go(self._goal, now)
 
     def _heed(self, quota: Quota, now: float) -> float:

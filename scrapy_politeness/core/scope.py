@@ -293,8 +293,9 @@ class Scope:
         governor = lessons.governor
         # What the user allows was not learned: another time it may be more.
         found = self._crowd.found
-        if governor.limit is not None:
-            return Learned(governor.limit, governor.spread, found)
+        limit = governor.likely_limit
+        if limit is not None:
+            return Learned(limit, governor.spread, found)
         if governor.survived is None and found is None:
             return None
         return Learned(governor.survived, None, found)

@@ -6,6 +6,7 @@ checks and returns its value, read from a place that is hostile until parsed.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -57,6 +58,12 @@ def number(value: Any) -> float:
         raise ValueError(f"not a number: {value!r:.80}")
     if _LARGEST < abs(value) < float("inf"):
         raise ValueError(f"out of range: {value!r:.80}")
+    return float(value)
+
+
+def finite(value: Any) -> float:
+    if math.isinf(number(value)):
+        raise ValueError(f"not finite: {value!r}")
     return float(value)
 
 

@@ -197,7 +197,7 @@ def _inspect(db: sqlite3.Connection) -> None:
     db.execute("BEGIN")  # it may just be begun by another process
     with db:
         [(owner,)] = db.execute("PRAGMA application_id")
-        [(version,)] = db.execute("PRAGMA user_version")
+        version = _version(db)
         names = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
         active = db.execute("SELECT name FROM sqlite_master WHERE rootpage = 0")
         strange = active.fetchone()
@@ -216,13 +216,19 @@ def _inspect(db: sqlite3.Connection) -> None:
         raise sqlite3.DatabaseError(verdict)
 
 
-def _create(db: sqlite3.Connection) -> None:
+def _version(db: sqlite3.Connection) -> int:
     [(version,)] = db.execute("PRAGMA user_version")
-    if version < _VERSION:  # else nobody who writes has to be waited for
+    return int(version)
+
+
+def _create(db: sqlite3.Connection) -> None:
+    if _version(db) < _VERSION:  # else nobody who writes has to be waited for
         db.execute("BEGIN IMMEDIATE")
         with db:
-            for statement in _SCHEMA:
-                db.execute(statement)
+            # Another process may have been faster, and have saved something.
+            if _version(db) < _VERSION:
+                for statement in _SCHEMA:
+                    db.execute(statement)
     for table, columns in _TABLES.items():
         found = tuple(row[1] for row in db.execute(f"PRAGMA table_info({table})"))
         if found != columns:

@@ -22,7 +22,7 @@ from scrapy_politeness.core.scope import Scope
 from scrapy_politeness.records import Records
 from scrapy_politeness.stores.state import Entry, State
 
-KNOWS = Learned(4.0, 5.0, None)
+KNOWS = Learned(4.0, 0.1, None)
 TICK = 0.001
 
 

@@ -62,7 +62,7 @@ def _sound() -> Any:
         verdict = Verdict.REFUSED if refused else Verdict.SERVED
         now += 3.0 if refused else 0.3
         permit = Permit(now - 0.1, True, 1, 3.0)
-        lessons.observe(permit, Outcome(verdict), now, 0.5, lambda: False)
+        lessons.observe(permit, Outcome(verdict), now, 0.5)
     return freeze(lessons)
 
 
@@ -70,7 +70,7 @@ lessons = documents.like(_sound)
 _gists = st.one_of(
     lessons,
     st.dictionaries(
-        st.sampled_from(["at", "ceiling", "burst", "concurrency", "x"]),
+        st.sampled_from(["at", "ceiling", "spread", "concurrency", "x"]),
         st.sampled_from(HOSTILE),
         max_size=5,
     )
@@ -113,7 +113,7 @@ def lore_may_be_anything(
         for outcome in outcomes:
             now = time.monotonic()
             permit = Permit(now - 0.2, True, 1, 2.0)
-            lore.add(slot, Report(permit, outcome, now, 0.5, crowded=False))
+            lore.add(slot, Report(permit, outcome, now, 0.5, otherwise=0.0))
             for _, call in lore.calls(math.inf):
                 assert all(isinstance(value, str | int) for value in call.arguments)
             check(slot)

@@ -53,7 +53,7 @@ def _state_file() -> bytes:
     with folder_in_memory() as folder:
         path = Path(folder, "state")
         with State(path) as state:
-            learned = Learned(5.0, 3.0, 4)
+            learned = Learned(5.0, 0.1, 4)
             entries = dict.fromkeys(SLOTS, Entry(learned, time.time()))
             state.write({SLOTS[0]: time.time() + 1000.0}, entries)
         return path.read_bytes()
