@@ -134,8 +134,8 @@ def state(tmp_path: Path) -> Path:
         state.write(
             {"b.example": now + 600},
             {
-                "a.example": Entry(Learned(4.5, 10.0, 3), now - 2 * DAY),
-                "b.example": Entry(Learned(0.05, 0.0, None), now - 90),
+                "a.example": Entry(Learned(4.5, 0.1, 3), now - 2 * DAY),
+                "b.example": Entry(Learned(0.05, None, None), now - 90),
             },
         )
     return path
@@ -143,7 +143,7 @@ def state(tmp_path: Path) -> Path:
 
 def damage(path: Path, slot: str) -> None:
     with closing(sqlite3.connect(path)) as db, db:
-        db.execute("UPDATE learned SET burst = 'x' WHERE slot = ?", (slot,))
+        db.execute("UPDATE learned SET ceiling = 'x' WHERE slot = ?", (slot,))
 
 
 ASKED = "User-agent: *\nDisallow: /private\nCrawl-delay: 2\nRequest-rate: 1/4\n"
@@ -283,11 +283,12 @@ def test_check_prints_nothing_that_commands_a_terminal(
 def test_state_shows_what_is_known(here: Callable[..., Done], state: Path) -> None:
     done = here("state", "--file", str(state))
     rows = [line.split() for line in done.out.splitlines()]
-    assert rows[1] == ["a.example", "4.5/s", "10", "3", "2", "d", "ago"]
-    assert rows[2][:3] == ["b.example", "3/min", "0"]
+    assert rows[1] == ["a.example", "4.5/s", "3", "2", "d", "ago"]
+    assert rows[2][:2] == ["b.example", "3/min"]
     assert rows[2][-3:] == ["1", "min", "30"] or "ago" in rows[2]
     [a, b] = here("state", "show", "--json", "--file", str(state)).json
-    assert (a["limit"], a["burst"], a["concurrency"]) == (4.5, 10.0, 3)
+    assert (a["limit"], a["stood"], a["concurrency"]) == (4.5, None, 3)
+    assert (b["limit"], b["stood"], b["concurrency"]) == (None, 0.05, None)
     assert a["age"] == pytest.approx(2 * DAY, abs=60)
     assert b["pause_left"] == pytest.approx(600, abs=60)
     [only] = here("state", "show", "B.EXAMPLE", "--json", "--file", str(state)).json
@@ -441,7 +442,7 @@ def test_report_prints_what_the_page_has(
     assert done.exit_code == 0
     assert "shop: finished, after 1 min 40 s" in done.out
     assert "40 requests sent, 37 served, 3 refused" in done.out
-    assert re.search(r"1 min 1 s  the host's limits\n +34 s  the careful", done.out)
+    assert re.search(r"1 min 1 s  the host\n +34 s  the careful", done.out)
     assert re.search(r"^a.example +40 +3 +0 +1 min 35 s +2/s +healthy$", done.out, re.M)
     assert "and 7 more hosts, with 9 requests" in done.out
     assert here("report", "--json", str(path)).json["slots"][0]["name"] == "a.example"

@@ -26,26 +26,33 @@ if TYPE_CHECKING:
 SUMMARY = "Show, export or forget what earlier runs have learned of hosts"
 
 _WIDEST = 48
-_HEADINGS = ("host", "limit", "burst", "at once", "pause left", "learned")
+_HEADINGS = ("host", "limit", "stood", "at once", "pause left", "learned")
 
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of one slot; times are wall time."""
+    """What is known of one slot; times are wall time. Where no limit was found, there
+    is the highest rate that it ``stood``."""
 
     slot: str
     entry: Entry | None
     pause_left: float
 
+    @property
+    def _rates(self) -> tuple[float | None, float | None]:
+        learned = self.entry and self.entry.learned
+        if learned is None:
+            return None, None
+        ceiling = learned.ceiling
+        return (None, ceiling) if learned.spread is None else (ceiling, None)
+
     def as_row(self, wall_now: float) -> list[str]:
         learned = self.entry and self.entry.learned
-        ceiling = learned.ceiling if learned else None
         concurrency = learned.concurrency if learned else None
         age = wall_now - self.entry.at if self.entry else None
         return [
             shortened(self.slot, _WIDEST),
-            "" if ceiling is None else rate(ceiling),
-            f"{learned.burst:.3g}" if learned else "",
+            *("" if known is None else rate(known) for known in self._rates),
             "" if concurrency is None else str(concurrency),
             duration(self.pause_left) if self.pause_left else "",
             "" if age is None else f"{duration(max(0.0, age))} ago",
@@ -53,10 +60,11 @@ class Known:
 
     def as_dict(self, wall_now: float) -> dict[str, object]:
         learned = self.entry.learned.to_dict() if self.entry else {}
+        limit, stood = self._rates
         return {
             "slot": self.slot,
-            "limit": learned.get("ceiling"),
-            "burst": learned.get("burst"),
+            "limit": limit,
+            "stood": stood,
             "concurrency": learned.get("concurrency"),
             "pause_left": self.pause_left,
             "age": wall_now - self.entry.at if self.entry else None,

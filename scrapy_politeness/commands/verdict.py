@@ -6,7 +6,7 @@ import time
 from http.client import responses
 from typing import TYPE_CHECKING
 
-from scrapy_politeness.observe.text import duration, escaped, rate
+from scrapy_politeness.observe.text import duration, escaped, limits, rate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,11 +100,7 @@ def _learned(check: Check) -> Iterator[str]:
         yield "nothing so far"
         return
     learned = known.entry.learned
-    if learned.ceiling is not None:
-        bursts = f", in bursts of {learned.burst:.3g}" if learned.burst > 1 else ""
-        yield f"the host allows {rate(learned.ceiling)}{bursts}"
-    if learned.concurrency is not None:
-        yield f"the host bears {learned.concurrency} requests under way"
+    yield from limits(learned)
     yield f"known for {duration(max(0.0, time.time() - known.entry.at))}"
 
 
