@@ -92,14 +92,14 @@ class News:
             self._stats.inc_value("politeness/slowdowns")
         elif change.new_rate > change.old_rate:
             self._stats.inc_value("politeness/speedups")
-        if change.cut and was_bad_luck(slot, change):
-            self._stats.inc_value("politeness/bad_luck")
         tally = self._tallies.of(slot.key)
         if self._sampler is not None:
             self._sampler.settled(slot, tally, outcome, now)
         if change.pause:
             self._silenced(slot, Cause.HOST, now)
         self._rates.tell(slot, tally, outcome, change)
+        if was_bad_luck(tally, change):
+            self._stats.inc_value("politeness/bad_luck")
         self._signal_settled(slot, outcome, change)
 
     def silenced(self, slot: Scope, seconds: float) -> None:

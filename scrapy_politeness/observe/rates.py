@@ -65,7 +65,7 @@ class RateNews:
         """A request is over, and that has changed something or not."""
         if tally.told_rate is None:
             tally.told_rate = change.old_rate
-        if slot.concurrency != tally.told_concurrency:
+        if slot.concurrency != tally.concurrency:
             self._tell_concurrency(slot, tally)
         details: dict[str, object] = {
             "slot": printable(slot.key),
@@ -75,7 +75,7 @@ class RateNews:
         if slot.bad_luck and not tally.told_bad_luck:
             self._tell_bad_luck(slot, tally)
         if change.cut:
-            self._tell_cut(slot, tally, outcome, change, details)
+            self._tell_cut(tally, outcome, change, details)
             return
         if change.pause >= NO_WAIT:
             is_news = change.pause >= _LONG_SILENCE or outcome.verdict is Verdict.BUSY
@@ -102,7 +102,6 @@ class RateNews:
 
     def _tell_cut(
         self,
-        slot: Scope,
         tally: Tally,
         outcome: Outcome,
         change: Change,
@@ -115,7 +114,7 @@ class RateNews:
         else:
             text = _CUT if is_silent else _CUT_ALONE
         level = logging.DEBUG
-        if not was_bad_luck(slot, change):
+        if not was_bad_luck(tally, change):
             is_meant = is_silent or outcome.wait is not None
             level = logging.WARNING if is_meant else logging.INFO
             tally.told_rate = change.new_rate
@@ -161,9 +160,15 @@ class RateNews:
         )
 
     def _tell_concurrency(self, slot: Scope, tally: Tally) -> None:
-        before, tally.told_concurrency = tally.told_concurrency, slot.concurrency
+        before, tally.concurrency = tally.concurrency, slot.concurrency
         if before is not None and slot.concurrency < before:
-            self._log.info(
+            # Fewer are sent long before anybody knows that this is the reason.
+            is_found = slot.learned is not None and slot.learned.concurrency is not None
+            is_news = is_found and slot.concurrency != tally.told_concurrency
+            if is_news:
+                tally.told_concurrency = slot.concurrency
+            self._log.log(
+                logging.INFO if is_news else logging.DEBUG,
                 "%(slot)s: at most %(most)s at once, since it has refused more",
                 {
                     "slot": printable(slot.key),
@@ -185,9 +190,9 @@ class RateNews:
         return logging.INFO
 
 
-def was_bad_luck(slot: Scope, change: Change) -> bool:
-    """Tell whether a cut is one of those that this host is known for."""
-    return slot.bad_luck > 0 and change.pause < _LONG_SILENCE
+def was_bad_luck(tally: Tally, change: Change) -> bool:
+    """Tell whether a cut is one of those that the host is known for."""
+    return change.cut and tally.told_bad_luck and change.pause < _LONG_SILENCE
 
 
 def reason_of(outcome: Outcome, change: Change) -> str:

@@ -74,6 +74,8 @@ class Tally:
     told_relief: bool = False
     told_bad_luck: bool = False
     told_concurrency: int | None = None
+    # How many could be under way when it was looked at last.
+    concurrency: int | None = None
     # Whether its rate was cut and has not risen since.
     was_cut: bool = False
     is_warned: bool = False
