@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ast
 import inspect
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from scrapy.settings import Settings
@@ -13,19 +14,12 @@ import scrapy_politeness
 from scrapy_politeness import PolitenessExtension, RateLimiter, signals
 from scrapy_politeness.commands.politeness import Command
 from scrapy_politeness.core.governor import Bounds
-from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.scope import Scope
 from scrapy_politeness.observe.ledger import Ledger
 from scrapy_politeness.observe.metrics import Picture, Pictures
 from scrapy_politeness.settings import _LIMIT_RULES, DEFAULTS
-from scrapy_politeness.simulator import (
-    Healthy,
-    Noise,
-    TokenBucket,
-    refused,
-    simulate,
-)
+from scrapy_politeness.simulator import FixedWindow, TokenBucket, simulate
 from tests.documents import README, ROOT, Document, quoted
 from tests.observed import Newsroom
 from tests.ready import conduct_of
@@ -34,8 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from scrapy.crawler import Crawler
-
-    from scrapy_politeness.simulator import Server
 
 REFERENCE = Document(ROOT / "docs" / "reference.md")
 SOURCES = sorted((ROOT / "scrapy_politeness").rglob("*.py"))
@@ -92,27 +84,19 @@ def test_stats() -> None:
 
 
 def stats_of_a_slot() -> set[str]:
-    unlucky = Noise(Healthy(10.0), 0.1, refused())
-    known = Learned(4.0, 0.01, None)
-    return stats_after(TokenBucket(4, burst=8), 5.0, known) | stats_after(
-        unlucky, 600.0
-    )
-
-
-def stats_after(
-    server: Server, seconds: float, learned: Learned | None = None
-) -> set[str]:
     room = Newsroom()
     scope = Scope("<slot>", Bounds(), spacing=0.0, concurrency=8)
-    if learned is not None:
-        scope.recall(learned, 0.0)
     law = room.observe(scope)
-    simulate([law], server, seconds=seconds)
+    simulate([law], FixedWindow(20, 10.0), seconds=120)
     timeout = Outcome(Verdict.TIMED_OUT, "timeout")
-    law.settle(law.take(seconds + 80), timeout, now=seconds + 110, chance=0.0)
+    law.settle(law.take(200.0), timeout, now=230.0, chance=0.0)
     room.news.rescheduled(scope.key)
     room.news.given_up(scope.key)
-    room.news.closed(room.census(seconds + 110))
+    census = room.census(230.0)
+    [view] = census.slots
+    assert view.status is not None
+    all_known = replace(view.status, ceiling=2.0, bad_luck=0.01)
+    room.news.closed(replace(census, slots=(replace(view, status=all_known),)))
     assert room.crawler.stats is not None
     stats = room.crawler.stats.get_stats()
     return {name for name in stats if name.startswith("politeness/slots/")}
