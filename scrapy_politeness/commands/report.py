@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 from scrapy_politeness.commands.terminal import CommandError, say, say_json, table
 from scrapy_politeness.observe.report import read_report
-from scrapy_politeness.observe.text import counted, duration, escaped, rate, shortened
+from scrapy_politeness.observe.text import (
+    counted,
+    duration,
+    escaped,
+    percent,
+    rate,
+    shortened,
+)
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -28,6 +35,7 @@ _HEADINGS = (
     "waited",
     "rate",
     "limit",
+    "bad luck",
     "health",
 )
 
@@ -81,5 +89,6 @@ def _row(slot: SlotReport) -> list[str]:
         duration(figures.waited),
         "" if slot.rate is None else rate(slot.rate),
         "" if slot.ceiling is None else rate(slot.ceiling),
+        percent(slot.bad_luck) if slot.bad_luck else "",
         slot.health or "",
     ]

@@ -21,24 +21,30 @@ if TYPE_CHECKING:
 
     from scrapy.commands import ScrapyCommand
 
-    from scrapy_politeness.core.learned import Learned
     from scrapy_politeness.stores.state import Entry
 
 SUMMARY = "Show, export or forget what earlier runs have learned of hosts"
 
 _WIDEST = 48
-# A limit that is known to a fifth is told as it is.
-_EXACT = 0.2
-_HEADINGS = ("host", "limit", "at once", "pause left", "learned")
+_HEADINGS = ("host", "limit", "stood", "at once", "pause left", "learned")
 
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of one slot; times are wall time."""
+    """What is known of one slot; times are wall time. Where no limit was found, there
+    is the highest rate that it ``stood``."""
 
     slot: str
     entry: Entry | None
     pause_left: float
+
+    @property
+    def _rates(self) -> tuple[float | None, float | None]:
+        learned = self.entry and self.entry.learned
+        if learned is None:
+            return None, None
+        ceiling = learned.ceiling
+        return (None, ceiling) if learned.spread is None else (ceiling, None)
 
     def as_row(self, wall_now: float) -> list[str]:
         learned = self.entry and self.entry.learned
@@ -46,7 +52,7 @@ class Known:
         age = wall_now - self.entry.at if self.entry else None
         return [
             shortened(self.slot, _WIDEST),
-            limit_of(learned) if learned else "",
+            *("" if known is None else rate(known) for known in self._rates),
             "" if concurrency is None else str(concurrency),
             duration(self.pause_left) if self.pause_left else "",
             "" if age is None else f"{duration(max(0.0, age))} ago",
@@ -54,23 +60,15 @@ class Known:
 
     def as_dict(self, wall_now: float) -> dict[str, object]:
         learned = self.entry.learned.to_dict() if self.entry else {}
+        limit, stood = self._rates
         return {
             "slot": self.slot,
-            "limit": learned.get("ceiling"),
-            "spread": learned.get("spread"),
+            "limit": limit,
+            "stood": stood,
             "concurrency": learned.get("concurrency"),
             "pause_left": self.pause_left,
             "age": wall_now - self.entry.at if self.entry else None,
         }
-
-
-def limit_of(learned: Learned) -> str:
-    if learned.ceiling is None:
-        return ""
-    if learned.spread is None:  # the host has stood that
-        return f"at least {rate(learned.ceiling)}"
-    about = "about " if learned.spread > _EXACT else ""
-    return f"{about}{rate(learned.ceiling)}"
 
 
 def add_options(parser: ArgumentParser) -> None:

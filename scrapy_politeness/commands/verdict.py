@@ -6,8 +6,7 @@ import time
 from http.client import responses
 from typing import TYPE_CHECKING
 
-from scrapy_politeness.commands.state import limit_of
-from scrapy_politeness.observe.text import duration, escaped, rate
+from scrapy_politeness.observe.text import duration, escaped, limits, rate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,10 +100,7 @@ def _learned(check: Check) -> Iterator[str]:
         yield "nothing so far"
         return
     learned = known.entry.learned
-    if learned.ceiling is not None:
-        yield f"the host allows {limit_of(learned)}"
-    if learned.concurrency is not None:
-        yield f"the host bears {learned.concurrency} requests under way"
+    yield from limits(learned)
     yield f"known for {duration(max(0.0, time.time() - known.entry.at))}"
 
 

@@ -10,7 +10,7 @@ class Cause(Enum):
     ``ANSWERS`` are those that a full slot waited for; ``CRAWLER`` is the rest: a full
     downloader, a busy process."""
 
-    HOST = "the host's limits"
+    HOST = "the host"
     ROBOTS = "robots.txt"
     SETTINGS = "your settings"
     START = "the careful start"

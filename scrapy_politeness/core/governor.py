@@ -356,6 +356,9 @@ class Governor:
         self._goal = self._within_bounds(min(max(best, least), most))
         belief.focus(self._goal)
         self.limit = belief.limit
+        self._count_bad_luck(belief)
+
+    def _count_bad_luck(self, belief: Belief) -> None:
         self.unlucky = belief.unlucky if belief.times >= _UNLUCKY_TIMES else 0.0
 
     def _refused(
@@ -436,6 +439,7 @@ class Governor:
             belief.served(sent_at)
         self._later = []
         if self.phase is Phase.SEARCH and cause < _LIKELY and measured is None:
+            self._count_bad_luck(belief)
             return
         if self.phase is Phase.SEARCH:
             self.phase = Phase.STEADY

@@ -23,7 +23,8 @@ class Status:
     """``rate`` is how many requests per second are sent now, ``ceiling`` how many the
     host is believed to allow, if that is known. ``silent_for`` are the seconds that
     are left of a pause or a hold. Of ``concurrency`` requests that may be under way
-    at once, ``in_flight`` are."""
+    at once, ``in_flight`` are. ``bad_luck`` is the share of the requests that fail
+    whatever the rate, 0 until that is known."""
 
     health: Health
     rate: float
@@ -31,6 +32,7 @@ class Status:
     silent_for: float
     in_flight: int
     concurrency: int
+    bad_luck: float = 0.0
 
 
 def health(governor: Governor, latency: Latency, *, paused: bool) -> Health:

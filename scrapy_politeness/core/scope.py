@@ -341,7 +341,13 @@ class Scope:
             governor, latency = self._lessons.governor, self._lessons.latency
             how = health(governor, latency, paused=silent_for > 0)
         return Status(
-            how, self.rate, self.ceiling, silent_for, self.in_flight, self.concurrency
+            how,
+            self.rate,
+            self.ceiling,
+            silent_for,
+            self.in_flight,
+            self.concurrency,
+            self.bad_luck,
         )
 
     @property
@@ -358,6 +364,13 @@ class Scope:
     def noise(self) -> float:
         """The share of all requests that the host fails, whatever the rate is."""
         return 0.0 if self._lessons is None else self._lessons.governor.unlucky
+
+    @property
+    def bad_luck(self) -> float:
+        """The same, but 0 as long as it is too little to speak of."""
+        if self._lessons is None or not self._lessons.governor.has_bad_luck:
+            return 0.0
+        return self.noise
 
     @property
     def bound_by(self) -> Cause:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from scrapy_politeness.core.health import Health
 from scrapy_politeness.observe.names import printable
 from scrapy_politeness.observe.tally import Tallies, Tally
-from scrapy_politeness.observe.text import duration, rate
+from scrapy_politeness.observe.text import duration, percent, rate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,6 +54,8 @@ class SlotView:
             silent = f" for {duration(status.silent_for)}" if status.silent_for else ""
             limit = f" (limit {rate(status.ceiling)})" if status.ceiling else ""
             how = f"{status.health.value}{silent}, {rate(status.rate)}{limit}"
+            if status.bad_luck:
+                how += f", {percent(status.bad_luck)} bad luck"
         return (
             f"{printable(self.key)}: {how}, {self.pending} waiting, {tally.served} "
             f"served, {tally.refused} refused, {tally.timed_out} timed out"

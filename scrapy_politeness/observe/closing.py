@@ -6,12 +6,12 @@ import logging
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.observe.names import printable
-from scrapy_politeness.observe.text import counted
+from scrapy_politeness.observe.text import counted, percent
 
 if TYPE_CHECKING:
     from scrapy import Spider
 
-    from scrapy_politeness.observe.census import Census
+    from scrapy_politeness.observe.census import Census, SlotView
     from scrapy_politeness.observe.tally import Tally
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ def tell_troubles(census: Census, spider: Spider | None) -> None:
         log.log(
             _level(view.tally),
             "In all, %(slot)s: %(account)s",
-            {"slot": printable(view.key), "account": _account(view.tally)},
+            {"slot": printable(view.key), "account": _account_of(view)},
         )
     rest = census.other.copy()
     for view in views[_MOST_TOLD:]:
@@ -52,6 +52,13 @@ def _badness(tally: Tally) -> tuple[int, int]:
 
 def _level(tally: Tally) -> int:
     return logging.WARNING if tally.given_up else logging.INFO
+
+
+def _account_of(view: SlotView) -> str:
+    account = _account(view.tally)
+    if view.status is not None and view.status.bad_luck:
+        account += f"; about {percent(view.status.bad_luck)} fail whatever the rate"
+    return account
 
 
 def _account(tally: Tally) -> str:

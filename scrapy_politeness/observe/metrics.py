@@ -193,8 +193,13 @@ _STATUS: tuple[tuple[str, str, Callable[[Status], float | None]], ...] = (
     ("rate", "Requests per second that may be sent now", lambda s: s.rate),
     (
         "limit",
-        "Requests per second that the host allows",
+        "Requests per second that the host allows, where that is known",
         lambda s: s.ceiling,
+    ),
+    (
+        "bad_luck",
+        "Share of the requests that fail whatever the rate",
+        lambda s: s.bad_luck,
     ),
     ("pause_seconds", "Seconds that are left of a silence", lambda s: s.silent_for),
     ("in_flight", "Requests under way", lambda s: s.in_flight),

@@ -11,8 +11,9 @@ from scrapy_politeness.core.cause import Cause
 from scrapy_politeness.core.outcome import Verdict
 from scrapy_politeness.observe.closing import tell_troubles
 from scrapy_politeness.observe.names import printable
-from scrapy_politeness.observe.rates import RateNews, reason_of
+from scrapy_politeness.observe.rates import RateNews, reason_of, was_bad_luck
 from scrapy_politeness.observe.tally import NO_WAIT
+from scrapy_politeness.observe.text import limits
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -97,6 +98,8 @@ class News:
         if change.pause:
             self._silenced(slot, Cause.HOST, now)
         self._rates.tell(slot, tally, outcome, change)
+        if was_bad_luck(tally, change):
+            self._stats.inc_value("politeness/bad_luck")
         self._signal_settled(slot, outcome, change)
 
     def silenced(self, slot: Scope, seconds: float) -> None:
@@ -145,9 +148,7 @@ class News:
             "%(slot)s: goes on from what an earlier run has learned: %(limits)s",
             {
                 "slot": printable(slot.key),
-                "limits": ", ".join(
-                    f"{name} {value:.3g}" for name, value in learned.to_dict().items()
-                ),
+                "limits": "; ".join(limits(learned)),
             },
         )
 
@@ -170,6 +171,7 @@ class News:
                 "average_interval": tally.average_interval,
                 "rate": None if status is None else status.rate,
                 "ceiling": None if status is None else status.ceiling,
+                "bad_luck": None if status is None else status.bad_luck,
             }
             for name, figure in figures.items():
                 if figure:
@@ -221,7 +223,7 @@ class News:
         self._log.warning(
             "%(slot)s: its requests have waited for more than %(longest)d s in total, "
             "mostly because of %(cause)s; now %(rate).3g/s are sent, and %(pending)d "
-            "wait. Nothing is stuck: this is told once for each slot",
+            "wait. Nothing is stuck: this is logged once per slot",
             {
                 "slot": printable(slot.key),
                 "longest": _LONG_WAIT,

@@ -21,7 +21,7 @@ UNKNOWN = "&ndash;"
 
 # What each cause means to somebody who sees it for the first time.
 _CAUSES = {
-    Cause.HOST: ("The hosts' limits", "refusals, Retry-After, learned ceilings"),
+    Cause.HOST: ("The hosts", "refusals, Retry-After, limits that were found"),
     Cause.ROBOTS: ("robots.txt", "Crawl-delay, Request-rate, Visit-time"),
     Cause.SETTINGS: ("Your settings", "highest rates, limits, DOWNLOAD_DELAY"),
     Cause.START: ("The careful start", "while a host's limit was looked for"),
@@ -41,6 +41,7 @@ _COLUMNS = (
     ("Interval", True),
     ("Rate", True),
     ("Limit", True),
+    ("Bad luck", True),
     ("Health", False),
     ("Waited for", False),
 )
@@ -154,7 +155,7 @@ def _table(report: Report) -> str:
     rows = "".join(_row(n, slot) for n, slot in enumerate(report.slots))
     foot = ""
     if report.others:
-        cells = _figure_cells(report.other) + _cell("", 0) * 4
+        cells = _figure_cells(report.other) + _cell("", 0) * 5
         name = f"{report.others:,} other slots"
         foot = (
             f'<tfoot><tr><th scope="row">{name}</th>{cells}'
@@ -179,6 +180,7 @@ def _row(number: int, slot: SlotReport) -> str:
         f'<tr><th scope="row">{name}</th>{_figure_cells(slot.figures)}'
         f"{_cell(shown, interval or 0)}{_cell(_rate(slot.rate), slot.rate or 0)}"
         f"{_cell(_rate(slot.ceiling), slot.ceiling or 0)}"
+        f"{_cell(_bad_luck(slot), slot.bad_luck or 0)}"
         f'<td class="h-{health}">{health}</td><td>{_mostly(slot.figures)}</td></tr>'
     )
 
@@ -211,6 +213,10 @@ def _rate(per_second: float | None) -> str:
     return UNKNOWN if per_second is None else text.rate(per_second)
 
 
+def _bad_luck(slot: SlotReport) -> str:
+    return text.percent(slot.bad_luck) if slot.bad_luck else UNKNOWN
+
+
 def _interval(seconds: float) -> str:
     return f"{1000 * seconds:.0f} ms" if seconds < 1 else f"{seconds:.3g} s"
 
@@ -218,7 +224,7 @@ def _interval(seconds: float) -> str:
 _LEGEND = """<ul class="legend">
 <li><i class="k-sent"></i>requests sent</li>
 <li><i class="k-allowed"></i>rate allowed</li>
-<li><i class="k-ceiling"></i>limit found (ceiling)</li>
+<li><i class="k-ceiling"></i>limit found, while one is known</li>
 <li><i class="k-refused"></i>refused or timed out</li>
 <li><i class="k-pause"></i>silence (pause)</li>
 </ul>"""
@@ -259,7 +265,9 @@ def _footer(report: Report) -> str:
     return (
         "<footer><p>Pages are all answers that were no refusals, robots.txt and error "
         "pages included. Exempt hosts and cached pages are not counted here. The rate "
-        "and the limit in the table are those at the end of the crawl.</p>"
+        "and the limit in the table are those at the end of the crawl; a dash means "
+        "that no limit is known. Bad luck is the share of the requests that fail "
+        "whatever the rate: they were asked for again later.</p>"
         f"<p>Written by {escape(report.software)}. The figures are in this page as "
         "JSON, too.</p></footer>"
     )

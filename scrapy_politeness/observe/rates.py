@@ -2,7 +2,8 @@
 
 A rate changes with every probe, and a crawl may have thousands of slots: what would
 flood the log is for DEBUG. News are refusals, rates that differ much from what was
-told last, and the places where rates settle.
+told last, and the places where rates settle. Of a host that is known to have bad luck,
+that is told once: from then on, a refusal is news only if a long silence follows.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING
 from scrapy_politeness.core.cause import Cause
 from scrapy_politeness.core.outcome import Verdict
 from scrapy_politeness.observe.names import printable
-from scrapy_politeness.observe.text import counted
+from scrapy_politeness.observe.tally import NO_WAIT
+from scrapy_politeness.observe.text import counted, percent
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -34,7 +36,8 @@ _MOVED = 1.25
 # Good news is told of so many slots: the first ones show how it works.
 _MOST_TOLD = 50
 
-# A silence without a refusal, such as the end of a quota, is news from here on.
+# A silence without a refusal, such as the end of a quota, is news from here on; and so
+# is one after bad luck.
 _LONG_SILENCE = 10.0
 
 
@@ -42,12 +45,15 @@ QUOTA = "its quota"
 OVERLOAD = "overload: it answers more slowly the faster it is asked"
 TRIAL = "late answers, to see whether they get faster at a lower rate"
 TRIAL_OVER = "the end of a trial at a lower rate"
+RECOVERY = "an answer after the refusal"
 
 _CUT = "%(slot)s: rate %(rates)s because of %(reason)s; silent for %(pause).1f s"
 _UNCHANGED = (
     "%(slot)s: silent for %(pause).1f s because of %(reason)s; the rate stays at "
     "%(rate).3g/s"
 )
+_CUT_ALONE = "%(slot)s: rate %(rates)s because of %(reason)s"
+_NOTHING_DONE = "%(slot)s: %(reason)s; the rate stays at %(rate).3g/s"
 
 
 class RateNews:
@@ -59,21 +65,19 @@ class RateNews:
         """A request is over, and that has changed something or not."""
         if tally.told_rate is None:
             tally.told_rate = change.old_rate
-        if slot.concurrency != tally.told_concurrency:
+        if slot.concurrency != tally.concurrency:
             self._tell_concurrency(slot, tally)
         details: dict[str, object] = {
             "slot": printable(slot.key),
             "reason": reason_of(outcome, change),
             "pause": change.pause,
         }
+        if slot.bad_luck and not tally.told_bad_luck:
+            self._tell_bad_luck(slot, tally)
         if change.cut:
-            self._log.warning(
-                _UNCHANGED if change.new_rate == change.old_rate else _CUT,
-                {**details, "rates": _Rates(change), "rate": change.new_rate},
-            )
-            tally.told_rate = change.new_rate
+            self._tell_cut(tally, outcome, change, details)
             return
-        if change.pause:
+        if change.pause >= NO_WAIT:
             is_news = change.pause >= _LONG_SILENCE or outcome.verdict is Verdict.BUSY
             level = logging.INFO if is_news else logging.DEBUG
             self._log.log(
@@ -88,9 +92,42 @@ class RateNews:
         elif change.new_rate != change.old_rate:
             self._tell_rate(slot, tally, change, details)
 
+    def _tell_bad_luck(self, slot: Scope, tally: Tally) -> None:
+        tally.told_bad_luck = True
+        self._log.info(
+            "%(slot)s: about %(share)s of the requests fail whatever the rate; they "
+            "are asked for again later",
+            {"slot": printable(slot.key), "share": percent(slot.bad_luck)},
+        )
+
+    def _tell_cut(
+        self,
+        tally: Tally,
+        outcome: Outcome,
+        change: Change,
+        details: dict[str, object],
+    ) -> None:
+        tally.was_cut = True
+        is_silent = change.pause >= NO_WAIT
+        if change.new_rate == change.old_rate:
+            text = _UNCHANGED if is_silent else _NOTHING_DONE
+        else:
+            text = _CUT if is_silent else _CUT_ALONE
+        level = logging.DEBUG
+        if not was_bad_luck(tally, change):
+            is_meant = is_silent or outcome.wait is not None
+            level = logging.WARNING if is_meant else logging.INFO
+            tally.told_rate = change.new_rate
+        self._log.log(
+            level, text, {**details, "rates": _Rates(change), "rate": change.new_rate}
+        )
+
     def _tell_place(
         self, slot: Scope, tally: Tally, rate: float, outcome: Outcome
     ) -> None:
+        place = _place(slot, outcome)
+        if place is None:
+            return
         tally.told_place = tally.told_rate = rate
         self._log.log(
             self.level(slot),
@@ -98,13 +135,16 @@ class RateNews:
             {
                 "slot": printable(slot.key),
                 "rate": rate,
-                "place": _place(slot, outcome),
+                "place": place,
             },
         )
 
     def _tell_rate(
         self, slot: Scope, tally: Tally, change: Change, details: dict[str, object]
     ) -> None:
+        if tally.was_cut and change.new_rate > change.old_rate:
+            tally.was_cut = False
+            details["reason"] = RECOVERY
         level = logging.DEBUG
         is_first_relief = change.relieved and not tally.told_relief
         is_news = _differs(change.new_rate, tally.told_rate, _MUCH)
@@ -120,9 +160,15 @@ class RateNews:
         )
 
     def _tell_concurrency(self, slot: Scope, tally: Tally) -> None:
-        before, tally.told_concurrency = tally.told_concurrency, slot.concurrency
+        before, tally.concurrency = tally.concurrency, slot.concurrency
         if before is not None and slot.concurrency < before:
-            self._log.info(
+            # Fewer are sent long before anybody knows that this is the reason.
+            is_found = slot.learned is not None and slot.learned.concurrency is not None
+            is_news = is_found and slot.concurrency != tally.told_concurrency
+            if is_news:
+                tally.told_concurrency = slot.concurrency
+            self._log.log(
+                logging.INFO if is_news else logging.DEBUG,
                 "%(slot)s: at most %(most)s at once, since it has refused more",
                 {
                     "slot": printable(slot.key),
@@ -142,6 +188,11 @@ class RateNews:
                 "Of further slots, only slowdowns are told; the rest has level DEBUG"
             )
         return logging.INFO
+
+
+def was_bad_luck(tally: Tally, change: Change) -> bool:
+    """Tell whether a cut is one of those that the host is known for."""
+    return change.cut and tally.told_bad_luck and change.pause < _LONG_SILENCE
 
 
 def reason_of(outcome: Outcome, change: Change) -> str:
@@ -170,12 +221,13 @@ class _Rates:
         return f"{old}/s → {new}/s"
 
 
-def _place(slot: Scope, outcome: Outcome) -> str:
+def _place(slot: Scope, outcome: Outcome) -> str | None:
+    """Return None where nothing is known that could be said."""
     if outcome.quota is not None:
         return "as the host's quota headers say"
     if slot.bound_by is Cause.SETTINGS:
         return "the most that your settings allow"
-    return "just under what the host allows"
+    return None if slot.ceiling is None else "just under what the host allows"
 
 
 def _differs(rate: float, told: float | None, factor: float) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -69,8 +69,9 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class SlotReport:
-    """``rate``, ``ceiling`` and ``health`` are those at the end of the crawl; only the
-    most interesting slots have a ``series``."""
+    """``rate``, ``ceiling``, ``health`` and ``bad_luck``, the share of the requests
+    that fail whatever the rate, are those at the end of the crawl; only the most
+    interesting slots have a ``series``."""
 
     name: str
     figures: Figures
@@ -79,6 +80,7 @@ class SlotReport:
     ceiling: float | None
     health: str | None
     series: Series | None
+    bad_luck: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +149,15 @@ def _parse(kind: Any, data: Any, place: str) -> Any:
         return {key: _parse(inner[1], value, place) for key, value in data.items()}
     if isinstance(kind, type) and is_dataclass(kind) and isinstance(data, Mapping):
         hints = get_type_hints(kind)
-        missing = [f.name for f in fields(kind) if f.name not in data]
+        # What has a default is newer than some of the pages.
+        needed = [f.name for f in fields(kind) if f.default is MISSING]
+        missing = [name for name in needed if name not in data]
         if missing:
             raise ValueError(f"{place} has no {missing[0]}")
         values = {
-            f.name: _parse(hints[f.name], data[f.name], f.name) for f in fields(kind)
+            f.name: _parse(hints[f.name], data[f.name], f.name)
+            for f in fields(kind)
+            if f.name in data
         }
         return kind(**values)
     if kind is str and isinstance(data, str):

@@ -119,6 +119,7 @@ def _slot(view: SlotView, series: Series | None) -> SlotReport:
         ceiling=None if status is None else _short(status.ceiling),
         health=None if status is None else status.health.value,
         series=series,
+        bad_luck=None if status is None else _short(status.bad_luck or None),
     )
 
 

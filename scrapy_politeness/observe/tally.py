@@ -72,7 +72,12 @@ class Tally:
     told_rate: float | None = None
     told_place: float | None = None
     told_relief: bool = False
+    told_bad_luck: bool = False
     told_concurrency: int | None = None
+    # How many could be under way when it was looked at last.
+    concurrency: int | None = None
+    # Whether its rate was cut and has not risen since.
+    was_cut: bool = False
     is_warned: bool = False
 
     @property

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import unicodedata
+from typing import TYPE_CHECKING
 
 from scrapy_politeness.observe.axes import rate_unit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from scrapy_politeness.core.learned import Learned
 
 _UNITS = (("d", 86400), ("h", 3600), ("min", 60))
 
@@ -65,7 +71,23 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def percent(share: float) -> str:
+    """In one digit, since no more is known; in two from 10 % on."""
+    number = 100 * share
+    return f"{number:.1g} %" if number < 9.5 else f"{number:.0f} %"
+
+
 def rate(per_second: float) -> str:
     """Low rates are easier to read by the minute."""
     unit = rate_unit(per_second or 1.0)
     return f"{per_second * unit.seconds:.3g}{unit.short}"
+
+
+def limits(learned: Learned) -> Iterator[str]:
+    """What an earlier run has learned of a host."""
+    if learned.ceiling is not None and learned.spread is None:
+        yield f"the host stood {rate(learned.ceiling)}, and no limit was found"
+    elif learned.ceiling is not None:
+        yield f"the host allows {rate(learned.ceiling)}"
+    if learned.concurrency is not None:
+        yield f"the host takes {learned.concurrency} requests at once"
