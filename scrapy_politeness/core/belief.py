@@ -23,9 +23,10 @@ well as it can be explained; and for a host with a limit, the cell with that lim
 no bad luck at all. Which of them is right, the rate decides: what gets rarer where we
 go slower is a limit.
 
-Between two empty cells there is no knowing, so evidence leaks slowly from each cell to
-its neighbours, since limits change, and a trace of it to all. Nothing is believed for
-good.
+Limits change. One that falls is told by refusals; one that rises is told by nothing, so
+evidence leaks slowly from each cell to the next one above, and a trace of it to all.
+(Were it to leak downwards, too, the limit would follow a rate that falls because of bad
+luck.) Nothing is believed for good.
 
 Evidence is a natural logarithm; the best cell has 0. Cells are narrow near the rate
 that is in use and wide far from it; they move along with the rate.
@@ -44,8 +45,9 @@ from scrapy_politeness.core.snapshot import number, positive, series, whole
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-# The bursts between which a cell's lies. Most limiters let 2 to 100 through at once.
-_BURSTS = (2.0, 8.0, 32.0, 128.0)
+# The bursts between which a cell's lies. Most limiters let 1 to 100 through at once; and
+# with just one token, no request that travels a little faster would ever be served.
+_BURSTS = (1.2, 8.0, 32.0, 128.0)
 _ROWS = len(_BURSTS) - 1
 
 # The narrowest cells are one per cent wide, each next one by this factor wider, from
@@ -77,7 +79,7 @@ _TOKEN = 1.02
 _CONTRADICTED = 1.5
 _MOST_MISSING = 2.0
 
-# Evidence that leaks to a neighbour per second, but for no more seconds than a third
+# Evidence that leaks to the cell above per second, but for no more seconds than a third
 # of the requests; and what is lost per second to all cells alike.
 _LEAK = 0.03
 _REQUESTS_PER_SECOND = 3.0
@@ -96,7 +98,6 @@ _EXACT = 0.05
 # A rate that is too high by a factor costs as much as one that is too low by it, and a
 # refusal costs as much as a tenth of the rate.
 _REFUSAL = 0.1
-_HOPE = 1.0
 
 # So many requests are looked at together.
 _BATCH = 5
@@ -240,7 +241,7 @@ class Belief:
     def measured(self, least: float, most: float, weight: float) -> None:
         """From one silence of the host's to the next, it has served between ``least``
         and ``most`` requests per second: so much is its limit, whatever it counts by.
-        ``weight`` is from 0 to 1."""
+        ``weight`` is 1 for what has no other explanation."""
         self._look()
         low, high = math.log(least / self._rate), math.log(most / self._rate)
         lost = [
@@ -308,11 +309,7 @@ class Belief:
         above, below, logarithms = sum(weights), 0.0, 0.0
         best, highest = math.inf, -math.inf
         for edge, middle, weight in zip(_EDGES, (*_MIDDLES, 0.0), weights, strict=True):
-            worth = (
-                edge * (_HOPE * above - below)
-                + (_HOPE + 1) * logarithms
-                - _REFUSAL * below
-            )
+            worth = edge * (above - below) + 2 * logarithms - _REFUSAL * below
             if worth > highest:
                 best, highest = edge, worth
             above -= weight

@@ -17,7 +17,7 @@ _LONG_SILENCE = 5.0
 _FEW = 5
 
 # Where the host was silent for a smaller share of the cycle, it served about as much as
-# it was asked for: that is our own rate, not its limit.
+# it was asked for: that is our own rate rather than its limit.
 _GOOD_PART = 0.2
 
 # Two cycles that differ by no more than this factor agree, and
@@ -127,7 +127,8 @@ class Cycle:
         least = self._count / seconds
         at_least = until - self._began_at
         most = self._count / at_least if at_least > 0 else math.inf
-        weight = self._weight
+        silent = min(1.0, self._silence / (_GOOD_PART * seconds))
+        weight = self._weight * silent**2
         if 1 / _AGREE < least / self._last < _AGREE:
             weight *= _TWICE
         self._last = least
