@@ -74,6 +74,11 @@ _SUCCESSES = 10
 # Just under the limit, since no two requests travel equally fast.
 _UNDER = 0.995
 
+# Where the limit may well be this many times as high, that is found out: a refusal costs
+# a moment, a rate that is too low costs for as long as it lasts.
+_MUCH = 2.0
+_BOLD = 0.75
+
 # What is known less exactly than by this factor, as a natural logarithm, is not known.
 _WIDEST = 3.0
 
@@ -352,7 +357,10 @@ class Governor:
         belief = self._belief
         assert belief is not None
         belief.leak(now)
-        best = min(belief.best_rate * _UNDER, self._goal * _RISE)
+        best = belief.best_rate * _UNDER
+        if not least and belief.quantiles(_BOLD)[0] > _MUCH * self._goal:
+            best = math.inf
+        best = min(best, self._goal * _RISE)
         self._goal = self._within_bounds(min(max(best, least), most))
         belief.focus(self._goal)
         self.limit = belief.limit
