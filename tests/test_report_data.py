@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +17,7 @@ from scrapy_politeness.observe.report import MARK, Report, read_report
 from scrapy_politeness.observe.reporter import MOST_LISTED, MOST_PLOTTED, write_report
 from scrapy_politeness.observe.sampler import Sampler
 from scrapy_politeness.observe.tally import MOST_TALLIED
+from scrapy_politeness.observe.text import percent
 from scrapy_politeness.observe.timeline import MOST_BUCKETS, Timeline
 from scrapy_politeness.simulator import RetryAfter, TokenBucket, simulate
 from tests.browser import look_at
@@ -101,6 +102,40 @@ def test_names_of_any_kind_are_shown_as_they_are(tmp_path: Path) -> None:
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
     look_at(file, look, viewport={"width": 390, "height": 844})
+
+
+def test_bad_luck_is_shown_where_it_is_known(report: Report) -> None:
+    one, two = report.slots
+    unlucky = replace(one, bad_luck=0.012)
+    page = render(replace(report, slots=[unlucky, two]))
+    assert page.count(">1 %</td>") == 1
+    assert ">1 %</td>" not in render(report)
+
+
+def test_a_report_from_before_bad_luck_was_known_can_be_read(
+    report: Report, tmp_path: Path
+) -> None:
+    path = tmp_path / "report.html"
+    page = render(report)
+    older = page.replace(',"bad_luck":null', "")
+    assert older != page
+    path.write_text(older, "utf-8")
+    assert read_report(path) == report
+
+
+@pytest.mark.parametrize(
+    ("share", "shown"),
+    [
+        (0.0021, "0.2 %"),
+        (0.0096, "1 %"),
+        (0.047, "5 %"),
+        (0.0949, "9 %"),
+        (0.0951, "10 %"),
+        (0.333, "33 %"),
+    ],
+)
+def test_a_share_that_is_roughly_known_has_few_digits(share: float, shown: str) -> None:
+    assert percent(share) == shown
 
 
 def test_even_spacing_is_an_even_line() -> None:
