@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 # The bursts between which a cell's lies. Most limiters let 1 to 100 through at once; and
 # with just one token, no request that travels a little faster would ever be served.
-_BURSTS = (1.3, 5.0, 25.0, 128.0)
+_BURSTS = (1.5, 6.0, 25.0, 128.0)
 _ROWS = len(_BURSTS) - 1
 
 # The narrowest cells are one per cent wide, each next one by this factor wider, from

@@ -378,25 +378,25 @@ class Governor:
         otherwise: float,
     ) -> Advice:
         in_a_row = self._backoff.in_a_row
-        meant = 1.0
         rate = self._rate_of(permit)
+        # The first refusal of a host, and each after another one, calls for silence
+        # unless the host is known for its bad luck.
+        meant = self._backoff.weight(self.unlucky)
         if not in_a_row:
-            if self._refused_at < math.inf:
-                self._learn(now)
-            belief = self._belief
-            if belief is None:
-                belief = self._belief = self._first_belief(rate, permit.sent_at)
-            cause = belief.cause(permit.sent_at, otherwise)
-            meant = max(cause, otherwise) ** 2
+            self._learn(now)
+            if self._belief is None:
+                self._belief = self._first_belief(rate, permit.sent_at)
+            else:
+                cause = self._belief.cause(permit.sent_at, otherwise)
+                meant = max(cause, otherwise) ** 2
             self._refused_at = permit.sent_at
             self._refused_rate = rate
             self._otherwise = otherwise
         if self.phase is Phase.TOLD:
             self._told.doubt()
         asked = self._asked(outcome)
-        unlucky = 0.0 if self._belief is None else self._belief.unlucky
-        meant = self._backoff.weight(unlucky) if in_a_row else meant
         pause = self._backoff.refused(asked, chance, meant, permit, now)
+        unlucky = 0.0 if self._belief is None else self._belief.unlucky
         self._cycle.refused(now, asked or 0.0, in_a_row, unlucky)
         self.is_recovering = True
         self._cut_at = now
