@@ -137,7 +137,7 @@ def _sound_belief() -> Any:
 @given(documents.like(_sound_belief), st.floats(0.1, 10.0), st.floats(0, 1e9))
 def beliefs_may_be_anything(text: bytes, rate: float, now: float) -> None:
     """What is damaged is found at once, or by arithmetic that has no result."""
-    with watched(), suppress(ValueError, ArithmeticError):
+    with watched(), suppress(ValueError, ArithmeticError, RecursionError):
         belief = thaw(Belief(1.0, 1.0, 0.0), json.loads(text))
         for n in range(20):
             belief.served(now + n)
