@@ -157,7 +157,8 @@ def test_in_a_long_crawl_it_does_not_wait_until_all_others_are_done(
 def test_a_lone_request_goes_as_soon_as_its_slot_may_send(
     site: Callable[..., Site],
 ) -> None:
-    server = site(31, answer=lambda path, nth: Answer(503) if nth == 1 else None)
+    refusal = Answer(503, {"Retry-After": "1"})
+    server = site(31, answer=lambda path, nth: refusal if nth == 1 else None)
     result = crawl(urls=[server.url + BROKEN], settings=steady(30, 1))
     [gap] = gaps(tries(server))
     assert 1.0 <= gap < 1.1 + LATE

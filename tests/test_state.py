@@ -198,6 +198,25 @@ def test_a_file_of_a_newer_version_is_left_alone(path: Path) -> None:
     assert path.read_bytes() == before
 
 
+def test_of_a_file_of_format_1_the_pauses_are_kept_and_rates_learned_again(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    save(path, {"a": NOW + 60})
+    for statement in (
+        "DROP TABLE learned",
+        "CREATE TABLE learned (slot TEXT PRIMARY KEY, ceiling REAL, burst REAL, "
+        "concurrency INTEGER, learned_at REAL) WITHOUT ROWID",
+        f"INSERT INTO learned VALUES ('a', 0.5, 5.0, 8, {NOW})",
+        "PRAGMA user_version = 1",
+    ):
+        execute(path, statement)
+    assert pauses(path) == {"a": 60.0}
+    assert learned(path, "a") is None
+    save(path, learned={"a": Entry(FAST, NOW)})
+    assert learned(path, "a") == Entry(FAST, NOW)
+    assert not caplog.records
+
+
 def test_a_database_of_another_program_is_left_alone(path: Path) -> None:
     execute(path, "CREATE TABLE thesis (chapter TEXT)")
     before = path.read_bytes()

@@ -40,7 +40,7 @@ from bisect import bisect_left
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from scrapy_politeness.core.snapshot import number, positive, series, whole
+from scrapy_politeness.core.snapshot import amount, finite, positive, series, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -98,6 +98,10 @@ _EXACT = 0.05
 # A rate that is too high by a factor costs as much as one that is too low by it, and a
 # refusal costs as much as a tenth of the rate.
 _REFUSAL = 0.1
+
+# Requests per second that no host is asked for; nor is any asked more rarely than once
+# in so many seconds.
+_FASTEST = 1e6
 
 # So many requests are looked at together.
 _BATCH = 5
@@ -170,16 +174,16 @@ class Belief:
 
     def shape(self) -> dict[str, object]:
         return {
-            "rate": positive,
+            "rate": _rate,
             "cells": _cells,
-            "_requests": number,
-            "_at": number,
-            "_until": number,
+            "_requests": amount,
+            "_at": finite,
+            "_until": finite,
             "_count": whole,
-            "_gap": number,
+            "_gap": amount,
             "_unpaid": whole,
             "_since_leak": whole,
-            "leaked_at": number,
+            "leaked_at": finite,
         }
 
     @property
@@ -507,12 +511,24 @@ def _interpolated(values: Sequence[float], places: Iterable[float]) -> list[floa
     return found
 
 
+def _rate(value: object) -> float:
+    if not 1 / _FASTEST <= positive(value) <= _FASTEST:
+        raise ValueError(f"out of range: {value!r}")
+    return positive(value)
+
+
 def _cells(value: object) -> list[list[float]]:
     """Read what ``Belief.cells`` has written."""
     if not isinstance(value, list) or len(value) != 4 * _ROWS:
         raise ValueError(f"not a bank of limiters: {value!r:.80}")
-    read: Callable[[object], list[float]] = series(number)
+    read: Callable[[object], list[float]] = series(finite)
     rows = [read(row) for row in value]
-    if any(len(row) != _CELLS or not all(map(math.isfinite, row)) for row in rows):
+    evidence, unlucky = rows[2 * _ROWS : 3 * _ROWS], rows[3 * _ROWS :]
+    is_sound = (
+        all(len(row) == _CELLS for row in rows)
+        and _WORST <= max(map(max, evidence)) <= 1
+        and all(min(row) >= 0 for row in unlucky)
+    )
+    if not is_sound:
         raise ValueError(f"not a bank of limiters: {value!r:.80}")
     return rows

@@ -64,6 +64,11 @@ class Crowd:
         weights = [math.exp(value) for value in self._evidence]
         return self.limit if weights[-1] < (1 - _SURE) * sum(weights) else None
 
+    @property
+    def likely(self) -> int | None:
+        """The host's own limit, if it seems to have one."""
+        return self.limit if self.limit < self._most else None
+
     def recall(self, limit: int) -> None:
         """An earlier run has found that."""
         if limit < self._most:

@@ -47,6 +47,7 @@ from scrapy_politeness.core.belief import Belief
 from scrapy_politeness.core.cycle import Cycle
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.core.snapshot import (
+    amount,
     finite,
     flag,
     number,
@@ -55,6 +56,7 @@ from scrapy_politeness.core.snapshot import (
     part,
     positive,
     series,
+    share,
     whole,
 )
 from scrapy_politeness.core.told import Told
@@ -194,13 +196,13 @@ class Governor:
             "_backoff": part(self._backoff),
             "_belief": optional(part(Belief(1.0, 1.0, 0.0))),
             "_refused_at": number,
-            "_refused_rate": number,
-            "_otherwise": number,
-            "_later": series(number),
+            "_refused_rate": amount,
+            "_otherwise": share,
+            "_later": series(finite),
             "_cycle": part(self._cycle),
             "_told": part(self._told),
             "limit": optional(positive),
-            "unlucky": number,
+            "unlucky": share,
         }
 
     @property

@@ -292,7 +292,7 @@ class Scope:
             return None
         governor = lessons.governor
         # What the user allows was not learned: another time it may be more.
-        found = self._crowd.found
+        found = self._crowd.likely
         limit = governor.likely_limit
         if limit is not None:
             return Learned(limit, governor.spread, found)

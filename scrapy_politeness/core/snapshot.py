@@ -67,6 +67,18 @@ def finite(value: Any) -> float:
     return float(value)
 
 
+def amount(value: Any) -> float:
+    if finite(value) < 0:
+        raise ValueError(f"less than 0: {value!r}")
+    return float(value)
+
+
+def share(value: Any) -> float:
+    if not 0 <= number(value) <= 1:
+        raise ValueError(f"not from 0 to 1: {value!r}")
+    return float(value)
+
+
 def positive(value: Any) -> float:
     if number(value) <= 0:
         raise ValueError(f"not greater than 0: {value!r}")

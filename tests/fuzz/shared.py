@@ -14,11 +14,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scrapy.settings import Settings
 
+from scrapy_politeness.core.belief import Belief
 from scrapy_politeness.core.leases import Leases
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.core.quota import Quota
 from scrapy_politeness.core.scope import Scope
-from scrapy_politeness.core.snapshot import freeze
+from scrapy_politeness.core.snapshot import freeze, thaw
 from scrapy_politeness.lore import Lore, Report
 from scrapy_politeness.policy import Policy
 from scrapy_politeness.stores.redis import Away, Keys, micros
@@ -122,6 +123,34 @@ def lore_may_be_anything(
                 assert all(isinstance(value, str | int) for value in call.arguments)
             lore.answered(slot, Saved(1, revision + 2, True, b""))
             check(slot)
+
+
+@cache
+def _sound_belief() -> Any:
+    belief = Belief(2.0, 1.0, 0.0)
+    for n in range(200):
+        (belief.refused if n % 40 == 39 else belief.served)(n / 2)
+    belief.leak(100.0)
+    return freeze(belief)
+
+
+@given(documents.like(_sound_belief), st.floats(0.1, 10.0), st.floats(0, 1e9))
+def beliefs_may_be_anything(text: bytes, rate: float, now: float) -> None:
+    """What is damaged is found at once, or by arithmetic that has no result."""
+    with watched(), suppress(ValueError, ArithmeticError, RecursionError):
+        belief = thaw(Belief(1.0, 1.0, 0.0), json.loads(text))
+        for n in range(20):
+            belief.served(now + n)
+        belief.refused(now + 20, 0.1)
+        belief.leak(now + 21)
+        belief.focus(rate)
+        belief.measured(rate / 2, rate, 1.0)
+        assert belief.best_rate > 0
+        assert 0 <= belief.cause(now + 22) <= 1
+        assert belief.unlucky >= 0
+        low, high = belief.quantiles(0.1, 0.9)
+        assert 0 < low <= high
+        thaw(Belief(1.0, 1.0, 0.0), json.loads(json.dumps(freeze(belief))))
 
 
 _HORIZON, _LONGEST = micros(0.2), micros(3600)

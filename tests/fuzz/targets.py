@@ -34,6 +34,7 @@ TARGETS: dict[str, Callable[[], Any]] = {
     "requests-file": stored.request_files_may_be_damaged,
     "requests-rows": stored.request_rows_may_be_anything,
     "lore": shared.lore_may_be_anything,
+    "beliefs": shared.beliefs_may_be_anything,
     "report": reported.reports_may_be_anything,
     "replies": shared.replies_may_be_anything,
     "keys": scripted.keys_may_hold_anything,
