@@ -24,9 +24,8 @@ no bad luck at all. Which of them is right, the rate decides: what gets rarer wh
 go slower is a limit.
 
 Limits change. One that falls is told by refusals; one that rises is told by nothing, so
-evidence leaks slowly from each cell to the next one above, and a trace of it to all.
-(Were it to leak downwards, too, the limit would follow a rate that falls because of bad
-luck.) Nothing is believed for good.
+evidence leaks slowly from each cell to its neighbours, mostly to that above, and a
+trace of it to all. Nothing is believed for good.
 
 Evidence is a natural logarithm; the best cell has 0. Cells are narrow near the rate
 that is in use and wide far from it; they move along with the rate.
@@ -45,8 +44,8 @@ from scrapy_politeness.core.snapshot import number, positive, series, whole
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-# The bursts between which a cell's lies. Most limiters let 1 to 100 through at once; and
-# with just one token, no request that travels a little faster would ever be served.
+# The bursts between which a cell's lies. Most limiters let 1 to 100 through at once;
+# and with just one token, a request that travels a little faster was never served.
 _BURSTS = (1.2, 8.0, 32.0, 128.0)
 _ROWS = len(_BURSTS) - 1
 
@@ -81,9 +80,14 @@ _MOST_MISSING = 2.0
 
 # Evidence that leaks to the cell above per second, but for no more seconds than a third
 # of the requests; and what is lost per second to all cells alike.
-_LEAK = 0.03
+_LEAK = 0.05
 _REQUESTS_PER_SECOND = 3.0
 _MOST_LEAK = 0.25
+
+# To the cell below leaks so much of that. With nothing, a rate too high would pass for
+# ever more bad luck; with as much, the limit would follow each rate that bad luck has
+# lowered.
+_DOWN = 0.1
 _FORGET = 3e-4
 
 # What a measurement is worth, and how exact it is, as a natural logarithm.
@@ -264,7 +268,7 @@ class Belief:
         trace = forgotten * total / (_ROWS * sum(_WIDTHS))
         for row, densities in enumerate(weights):
             flows = [
-                share * max(0.0, here - there) * min(width, other)
+                share * max(here - there, _DOWN * (here - there)) * min(width, other)
                 for (here, there), (width, other) in zip(
                     pairwise(densities), pairwise(_WIDTHS), strict=True
                 )
