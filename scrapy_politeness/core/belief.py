@@ -80,7 +80,7 @@ _MOST_MISSING = 2.0
 
 # Evidence that leaks to the cell above per second, but for no more seconds than a third
 # of the requests; and what is lost per second to all cells alike.
-_LEAK = 0.05
+_LEAK = 0.03
 _REQUESTS_PER_SECOND = 3.0
 _MOST_LEAK = 0.25
 
