@@ -24,9 +24,8 @@ no bad luck at all. Which of them is right, the rate decides: what gets rarer wh
 go slower is a limit.
 
 Limits change. One that falls is told by refusals; one that rises is told by nothing, so
-evidence leaks slowly from each cell to the next one above, and a trace of it to all.
-(Were it to leak downwards, too, the limit would follow a rate that falls because of bad
-luck.) Nothing is believed for good.
+evidence leaks slowly from each cell to its neighbours, mostly to that above, and a
+trace of it to all. Nothing is believed for good.
 
 Evidence is a natural logarithm; the best cell has 0. Cells are narrow near the rate
 that is in use and wide far from it; they move along with the rate.
@@ -45,9 +44,9 @@ from scrapy_politeness.core.snapshot import amount, finite, positive, series, wh
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-# The bursts between which a cell's lies. Most limiters let 1 to 100 through at once; and
-# with just one token, no request that travels a little faster would ever be served.
-_BURSTS = (1.5, 6.0, 25.0, 128.0)
+# The bursts between which a cell's lies. Most limiters let 1 to 100 through at once;
+# and with just one token, a request that travels a little faster was never served.
+_BURSTS = (1.2, 8.0, 32.0, 128.0)
 _ROWS = len(_BURSTS) - 1
 
 # The narrowest cells are one per cent wide, each next one by this factor wider, from
@@ -68,6 +67,10 @@ _UNLUCKY = 0.5
 _REQUESTS = 50.0
 _MOST_REQUESTS = 1500.0
 
+# No host is believed to refuse more than this share of the requests for no reason: one
+# that does so has a limit.
+_MOST_UNLUCKY = 0.15
+
 # A refusal is never quite certain, nor is any cell ever ruled out.
 _CERTAIN = 0.95
 _WORST = -20.0
@@ -84,12 +87,12 @@ _MOST_MISSING = 2.0
 _LEAK = 0.03
 _REQUESTS_PER_SECOND = 3.0
 _MOST_LEAK = 0.25
-_FORGET = 3e-4
 
-# A limit that falls announces itself by refusals, one that rises does not: so evidence
-# leaks downwards less. If it leaked as much, a limit just below our rate would follow
-# us down for as long as a host without any limit has bad luck.
-_DOWN = 0.05
+# To the cell below leaks so much of that. With nothing, a rate too high would pass for
+# ever more bad luck; with as much, the limit would follow each rate that bad luck has
+# lowered.
+_DOWN = 0.1
+_FORGET = 3e-4
 
 # What a measurement is worth, and how exact it is, as a natural logarithm.
 _MEASURED = 4.0
@@ -239,7 +242,8 @@ class Belief:
             evidence, unlucky = self._evidence[row], self._unlucky[row]
             for cell, (_, chance) in enumerate(of_row):
                 evidence[cell] += math.log(chance)
-                unlucky[cell] += (_UNLUCKY + unlucky[cell]) / total / chance
+                luck = min((_UNLUCKY + unlucky[cell]) / total, _MOST_UNLUCKY)
+                unlucky[cell] += luck / chance
         self._normalize()
 
     def measured(self, least: float, most: float, weight: float) -> None:
@@ -273,7 +277,7 @@ class Belief:
         trace = forgotten * total / (_ROWS * sum(_WIDTHS))
         for row, densities in enumerate(weights):
             flows = [
-                share * max(_DOWN * (here - there), here - there) * min(width, other)
+                share * max(here - there, _DOWN * (here - there)) * min(width, other)
                 for (here, there), (width, other) in zip(
                     pairwise(densities), pairwise(_WIDTHS), strict=True
                 )
@@ -340,7 +344,7 @@ class Belief:
     @property
     def limit(self) -> float | None:
         """The host's limit, if there is one and it is known."""
-        low, middle, high = self.quantiles(0.1, 0.5, 0.9)
+        low, middle, high = self.quantiles(0.2, 0.5, 0.8)
         return middle if high < 1.5 * low else None
 
     @property
@@ -440,7 +444,7 @@ class Belief:
             most = _filled(self._most[row], (*gains[1:], math.inf), _BURSTS[row + 1])
             of_row = []
             for low, high, count in zip(least, most, self._unlucky[row], strict=True):
-                luck = (_UNLUCKY + count) / total
+                luck = min((_UNLUCKY + count) / total, _MOST_UNLUCKY)
                 luck += (1 - luck) * otherwise
                 chance = luck
                 if low < _TOKEN:

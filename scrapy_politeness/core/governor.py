@@ -76,8 +76,8 @@ _SUCCESSES = 10
 # Just under the limit, since no two requests travel equally fast.
 _UNDER = 0.995
 
-# Where the limit may well be this many times as high, that is found out: a refusal costs
-# a moment, a rate that is too low costs for as long as it lasts.
+# Where the limit may well be this many times as high, that is found out: a refusal
+# costs a moment, a rate that is too low costs for as long as it lasts.
 _MUCH = 2.0
 _BOLD = 0.75
 
