@@ -18,7 +18,7 @@ def test_own_rate_is_no_limit() -> None:
     now = _cycle(cycle, 0.0, 10.0, 1000)
     for in_a_row in range(2):
         cycle.refused(now, 0.0, in_a_row, 0.0)
-    measured = cycle.end(now + 1.0)
+    measured = cycle.end(now + 1.0, 0.0)
     assert measured is None or measured.weight < 0.01
 
 
@@ -28,7 +28,7 @@ def test_two_cycles_that_agree_weigh_more() -> None:
     for start in (0.0, 60.0):
         now = _cycle(cycle, start, 30.0, 120)
         cycle.refused(now, start + 60.0 - now, 0, 0.0)
-        measured = cycle.end(start + 60.0)
+        measured = cycle.end(start + 60.0, 0.0)
         assert measured is not None
         assert 1.9 < measured.least <= measured.most < 2.1
         weights.append(measured.weight)

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 # The bursts between which a cell's lies. Most limiters let 1 to 100 through at once;
 # and with just one token, a request that travels a little faster was never served.
-_BURSTS = (1.2, 8.0, 32.0, 128.0)
+_BURSTS = (1.5, 6.0, 25.0, 128.0)
 _ROWS = len(_BURSTS) - 1
 
 # The narrowest cells are one per cent wide, each next one by this factor wider, from
@@ -69,7 +69,7 @@ _MOST_REQUESTS = 1500.0
 
 # No host is believed to refuse more than this share of the requests for no reason: one
 # that does so has a limit.
-_MOST_UNLUCKY = 0.15
+_MOST_UNLUCKY = 0.3
 
 # A refusal is never quite certain, nor is any cell ever ruled out.
 _CERTAIN = 0.95
@@ -91,7 +91,7 @@ _MOST_LEAK = 0.25
 # To the cell below leaks so much of that. With nothing, a rate too high would pass for
 # ever more bad luck; with as much, the limit would follow each rate that bad luck has
 # lowered.
-_DOWN = 0.1
+_DOWN = 0.05
 _FORGET = 3e-4
 
 # What a measurement is worth, and how exact it is, as a natural logarithm.

@@ -29,6 +29,10 @@ _TWICE = 3.0
 # request.
 _REASON = 3e-4
 
+# Until a cycle was measured, such a share of the requests may fail for no reason, for
+# all that is known.
+_UNKNOWN_LUCK = 0.1
+
 
 class Measured(NamedTuple):
     """Requests per second that the host serves at ``least`` and at ``most``, and what
@@ -92,6 +96,8 @@ class Cycle:
         refused before without a success, ``unlucky`` the share of the requests that it
         refuses whatever the rate is."""
         self._silent_since = min(self._silent_since, now)
+        if self._last == math.inf:
+            unlucky = max(unlucky, _UNKNOWN_LUCK)
         luck = unlucky ** (in_a_row + 1)
         if not in_a_row:
             luck = (unlucky * (self._since_refusal + 1)) ** 2
@@ -115,9 +121,7 @@ class Cycle:
         seconds = ended_at - self._began_at
         if self._count < _ENOUGH or seconds <= 0:
             return None
-        measured = None
-        if self._silence >= _GOOD_PART * seconds:
-            measured = self._measured(seconds, min(self._refused_at, ended_at))
+        measured = self._measured(seconds, min(self._refused_at, ended_at))
         self._began_at = now
         self._count = 0
         self._silence = 0.0
