@@ -46,7 +46,7 @@ _PRIORITY = 1000
 
 # A host that cannot even serve its robots.txt is asked a few times, ever more slowly;
 # its pages are not held back for hours.
-MAX_RESCHEDULES = 2
+MAX_RESCHEDULES = 3
 SERVER_ERRORS = frozenset(range(500, 600))
 
 # Marks the requests of this package, which asks again by itself.

@@ -94,6 +94,9 @@ _MOST_LEAK = 0.25
 _DOWN = 0.05
 _FORGET = 3e-4
 
+# Limits change by little at a time: no cell leaks as if it were wider than this.
+_WIDEST_LEAK = 0.04
+
 # What a measurement is worth, and how exact it is, as a natural logarithm.
 _MEASURED = 4.0
 _EXACT = 0.05
@@ -105,6 +108,9 @@ _REFUSAL = 0.1
 # Requests per second that no host is asked for; nor is any asked more rarely than once
 # in so many seconds.
 _FASTEST = 1e6
+
+# A limit is known if it is known to this factor.
+_KNOWN = 1.5
 
 # So many requests are looked at together.
 _BATCH = 5
@@ -277,7 +283,9 @@ class Belief:
         trace = forgotten * total / (_ROWS * sum(_WIDTHS))
         for row, densities in enumerate(weights):
             flows = [
-                share * max(here - there, _DOWN * (here - there)) * min(width, other)
+                share
+                * max(here - there, _DOWN * (here - there))
+                * min(width, other, _WIDEST_LEAK)
                 for (here, there), (width, other) in zip(
                     pairwise(densities), pairwise(_WIDTHS), strict=True
                 )
@@ -343,9 +351,15 @@ class Belief:
 
     @property
     def limit(self) -> float | None:
-        """The host's limit, if there is one and it is known."""
+        """The host's limit, if there seems to be one and it is known well enough."""
         low, middle, high = self.quantiles(0.2, 0.5, 0.8)
-        return middle if high < 1.5 * low else None
+        return middle if high < _KNOWN * low else None
+
+    @property
+    def is_certain(self) -> bool:
+        """Tell whether there is hardly any doubt about the limit."""
+        low, high = self.quantiles(0.1, 0.9)
+        return high < _KNOWN * low
 
     @property
     def unlucky(self) -> float:

@@ -34,7 +34,7 @@ _PRIOR = 0.1
 _WORST = -12.0
 
 # Evidence fades: after so many answers it counts a third.
-_MEMORY = 1500
+_MEMORY = 6000
 
 # From this likelihood on, a limit is said to be found.
 _SURE = 0.95

@@ -245,8 +245,9 @@ class Governor:
         """Tell whether the rate has found its place."""
         if self.phase is Phase.TOLD or self.rate >= self._bounds.max_rate:
             return True
-        is_known = self.phase is Phase.STEADY and self.limit is not None
-        return is_known and not self.is_recovering
+        if self.phase is Phase.SEARCH or self.is_recovering or self._belief is None:
+            return False
+        return self.limit is not None and self._belief.is_certain
 
     def is_current(self, permit: Permit) -> bool:
         """Tell whether a request was sent since the last cut."""
