@@ -105,7 +105,7 @@ def test_four_processes_find_one_limit_together(
     results = crawls(server, SEARCHING).wait()
     assert_all_pages_once(server)
     assert [len(result.items) for result in results] == [100] * PROCESSES
-    assert server.refusals() <= 8
+    assert server.refusals() <= 20
     # Each refusal has cut the rate once, whoever has seen it.
     cuts = sum(result.stats.get("politeness/slowdowns", 0) for result in results)
     assert cuts <= server.refusals()
@@ -204,7 +204,7 @@ def test_a_new_process_starts_with_what_the_others_know(
         redis_server.client().delete("politeness:{slot:127.0.0.1}:lore")
     urls = [f"{url}?again" for url in server.page_urls()[:60]]
     assert len(crawl(urls=urls, settings=settings).items) == 60
-    assert server.refusals() <= refusals + 1
+    assert server.refusals() <= refusals + 6
     times = [arrival.at for arrival in server.arrivals][before:]
     # From 5/s on, 60 pages would take longer.
     assert times[40] - times[0] < 40 / 10

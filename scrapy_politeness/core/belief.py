@@ -95,7 +95,7 @@ _DOWN = 0.05
 _FORGET = 3e-4
 
 # Limits change by little at a time: no cell leaks as if it were wider than this.
-_WIDEST_LEAK = 0.04
+_WIDEST_LEAK = 0.12
 
 # What a measurement is worth, and how exact it is, as a natural logarithm.
 _MEASURED = 4.0
