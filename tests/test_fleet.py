@@ -207,7 +207,7 @@ def test_a_new_process_starts_with_what_the_others_know(
     assert server.refusals() <= refusals + 6
     times = [arrival.at for arrival in server.arrivals][before:]
     # From 5/s on, 60 pages would take longer.
-    assert times[40] - times[0] < 40 / 10
+    assert times[40] - times[0] < 40 / 6
 
 
 def test_a_process_that_was_killed_is_soon_forgotten(

@@ -84,7 +84,7 @@ def run(server: Server, seed: int) -> Report:
         (lambda: FixedWindow(200, 10.0, phase=2.0), 0.96, 0.5),
         (lambda: SlidingWindow(120, 60.0), 0.88, 0.5),
         (lambda: SlidingWindow(20, 1.0), 0.93, 0.5),
-        (lambda: SlidingWindow(120, 60.0, counts_refused=True), 0.94, 0.5),
+        (lambda: SlidingWindow(120, 60.0, counts_refused=True), 0.92, 0.7),
         (lambda: TokenBucket(STEPS, 5), 0.88, 0.5),
     ],
     ids=[

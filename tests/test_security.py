@@ -37,7 +37,7 @@ RUNS_PROGRAMS = {"multiprocessing", "popen2", "pty", "subprocess"}
 CALLS = {"__import__", "compile", "eval", "exec", "execfile", "system", "popen"}
 
 # Requests are stored as Scrapy and scrapy-redis store them.
-PICKLES = {"disk_backlog.py", "scrapy_redis.py"}
+PICKLES = {"backlog.py", "disk_backlog.py", "scrapy_redis.py"}
 
 
 def imports(tree: ast.AST) -> set[str]:

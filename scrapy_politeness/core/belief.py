@@ -352,13 +352,13 @@ class Belief:
     @property
     def limit(self) -> float | None:
         """The host's limit, if there seems to be one and it is known well enough."""
-        low, middle, high = self.quantiles(0.2, 0.5, 0.8)
+        low, middle, high = self.quantiles(0.1, 0.5, 0.9)
         return middle if high < _KNOWN * low else None
 
     @property
     def is_certain(self) -> bool:
         """Tell whether there is hardly any doubt about the limit."""
-        low, high = self.quantiles(0.1, 0.9)
+        low, high = self.quantiles(0.05, 0.95)
         return high < _KNOWN * low
 
     @property

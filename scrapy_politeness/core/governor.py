@@ -361,7 +361,8 @@ class Governor:
         assert belief is not None
         belief.leak(now)
         best = belief.best_rate * _UNDER
-        if not least and belief.quantiles(_BOLD)[0] > _MUCH * self._goal:
+        is_bold = not least and not self.unlucky
+        if is_bold and belief.quantiles(_BOLD)[0] > _MUCH * self._goal:
             best = math.inf
         best = min(best, self._goal * _RISE)
         self._goal = self._within_bounds(min(max(best, least), most))
