@@ -26,6 +26,11 @@ _SHARE_OF_OUTAGE = 0.05
 _REASON = 3e-4
 
 
+def likely_meant(luck: float) -> float:
+    """How likely a row of refusals has a reason that comes so often by bad luck."""
+    return _REASON / (_REASON + luck)
+
+
 class Backoff:
     """base * 2^n for the n-th refusal in a row, up to a maximum; or what the host asks
     for."""
@@ -48,7 +53,7 @@ class Backoff:
     def weight(self, unlucky: float) -> float:
         """How likely one more refusal in a row is meant, where the share ``unlucky`` of
         all requests fails for no reason."""
-        return _REASON / (_REASON + unlucky ** (self.in_a_row + 1))
+        return likely_meant(unlucky ** (self.in_a_row + 1))
 
     def refused(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from scrapy_politeness.core.backoff import likely_meant
 from scrapy_politeness.core.snapshot import flag, number, whole
 
 # So many successes make a measurement. With fewer, one request more or less changes
@@ -24,10 +25,6 @@ _GOOD_PART = 0.2
 # then each is worth so many times as much. One by itself may have been an outage.
 _AGREE = 1.1
 _TWICE = 3.0
-
-# Other reasons for a host to refuse twice in a row than bad luck: this likely, for any
-# request.
-_REASON = 3e-4
 
 # Until a cycle was measured, such a share of the requests may fail for no reason, for
 # all that is known.
@@ -106,7 +103,7 @@ class Cycle:
             self._refused_at = now + asked
             self._weight = 1.0
             if asked <= _LONG_SILENCE:
-                self._weight = _REASON / (_REASON + luck)
+                self._weight = likely_meant(luck)
         self._since_refusal = 0
 
     def end(self, now: float, idle: float) -> Measured | None:
