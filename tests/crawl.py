@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import os
 import pickle
 import shutil
@@ -23,10 +24,16 @@ import scrapy
 from scrapy import Spider, signals
 from scrapy.crawler import AsyncCrawlerProcess, Crawler, CrawlerProcess
 
+from tests.forking import ForkServer
 from tests.spiders import Pages, Walk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import TypeAlias
+
+    from tests.forking import ForkedProcess
+
+    Process: TypeAlias = subprocess.Popen[bytes] | ForkedProcess
 
 Reactor = Literal["asyncio", "select", "none", "uvloop"]
 
@@ -89,7 +96,7 @@ class RunningCrawl:
 
     def __init__(
         self,
-        process: subprocess.Popen[bytes],
+        process: Process,
         folder: Path,
         terminal: Terminal | None = None,
     ) -> None:
@@ -191,17 +198,32 @@ def start_crawl(
     log = folder / "log"
     screen = Terminal(*terminal, log) if terminal else None
     output = screen.slave if screen else os.open(log, os.O_WRONLY | os.O_CREAT)
-    process = subprocess.Popen(
+    try:
+        process = _start_process(folder, env, output)
+    finally:
+        os.close(output)
+    return RunningCrawl(process, folder, screen)
+
+
+def _start_process(folder: Path, env: Mapping[str, str] | None, output: int) -> Process:
+    """Scrapy keeps its .scrapy folder where it is started."""
+    whole = {**os.environ, **environment(), **(env or {})}
+    if not env and hasattr(os, "pidfd_open"):
+        return _fork_server().start(str(folder), whole, output)
+    # Python reads some variables only when it starts.
+    return subprocess.Popen(
         [sys.executable, "-m", "tests.crawl"],
-        # Scrapy keeps its .scrapy folder where it is started.
         cwd=folder,
-        env={**os.environ, **environment(), **(env or {})},
+        env=whole,
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,
     )
-    os.close(output)
-    return RunningCrawl(process, folder, screen)
+
+
+@functools.cache
+def _fork_server() -> ForkServer:
+    return ForkServer({**os.environ, **environment()})
 
 
 def crawl(
@@ -277,5 +299,10 @@ def _run(
     return int(process.bootstrap_failed or not notes.opened)
 
 
+def run_job() -> int:
+    """Do what was written down in the folder where this process was started."""
+    return _run(**pickle.loads(Path("job").read_bytes()))
+
+
 if __name__ == "__main__":
-    sys.exit(_run(**pickle.loads(Path("job").read_bytes())))
+    sys.exit(run_job())
