@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.lag import METER
 from tests.ready import ready_crawlers
 from tests.redis_server import RedisServer
 from tests.site import Site
@@ -37,6 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    METER.start()
     chosen = config.getoption("--crawl-reactor")
     if chosen:  # before any test is imported that reads it
         os.environ["CRAWL_REACTOR"] = chosen

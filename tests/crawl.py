@@ -25,6 +25,7 @@ from scrapy import Spider, signals
 from scrapy.crawler import AsyncCrawlerProcess, Crawler, CrawlerProcess
 
 from tests.forking import ForkServer
+from tests.lag import METER
 from tests.spiders import Pages, Walk
 
 if TYPE_CHECKING:
@@ -138,6 +139,7 @@ class RunningCrawl:
             self._terminal.finish()
         result = self._folder / "result"
         found = pickle.loads(result.read_bytes()) if result.exists() else {}
+        METER.add(found.pop("lags", []))
         return Crawl(**found, returncode=returncode, log=self.log_so_far())
 
 
@@ -293,6 +295,7 @@ def _run(
         "stats": _stats(crawler),
         "seconds": notes.seconds,
         "cpu_seconds": notes.cpu_seconds,
+        "lags": METER.notes(),
     }
     Path("result").write_bytes(pickle.dumps(result))
     # Scrapy 2.14 forgets failures that come after the spider was made.
@@ -301,6 +304,7 @@ def _run(
 
 def run_job() -> int:
     """Do what was written down in the folder where this process was started."""
+    METER.start()
     return _run(**pickle.loads(Path("job").read_bytes()))
 
 

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-# What a busy machine may take away from a gap: the earlier request arrived late. The
-# first of a crawl may do so by more, since what sends it is only made then: tests for
-# many versions of Scrapy leave out the gap behind it.
-JITTER = 0.06
-
 NO_ROBOTS: dict[str, Any] = {"POLITENESS_ROBOTS": False}
 
 # For crawls that look for a limit: quick to find it.

@@ -19,6 +19,7 @@ from limits import parse
 from limits.storage import MemoryStorage
 from limits.strategies import FixedWindowRateLimiter, MovingWindowRateLimiter
 
+from tests.lag import METER
 from tests.site_server import Listener
 
 if TYPE_CHECKING:
@@ -163,6 +164,7 @@ class Site:
         self._first_at: float | None = None
         self._in_flight = 0
         self._listeners = {host: Listener(host, self) for host in hosts}
+        self._opened_at = time.monotonic()
 
     def __enter__(self) -> Site:
         for listener in self._listeners.values():
@@ -205,6 +207,16 @@ class Site:
     def gaps(self, host: str | None = None) -> list[float]:
         times = [a.at for a in self.arrivals if host in (None, a.host)]
         return [later - earlier for earlier, later in pairwise(times)]
+
+    @property
+    def jitter(self) -> float:
+        """By how much the machine may have made a gap too small, so far."""
+        return METER.jitter(self._opened_at)
+
+    @property
+    def lost(self) -> float:
+        """How many seconds the machine may have added to a crawl, so far."""
+        return METER.lost(self._opened_at)
 
     @property
     def max_in_flight(self) -> int:

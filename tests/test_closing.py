@@ -56,7 +56,7 @@ def test_sigint_while_robots_txt_itself_is_paused(
     with start_crawl(urls=server.page_urls(), settings=settings) as running:
         running.wait_for_log(PAUSED)
         running.interrupt()
-        result = running.wait(timeout=5)
+        result = running.wait(timeout=10)
     assert result.stats["finish_reason"] == "shutdown"
     assert [arrival.path for arrival in server.arrivals] == ["/robots.txt"]
 
@@ -85,7 +85,7 @@ def test_a_later_run_fetches_what_was_left_and_keeps_the_pause(
     urls = [item["url"] for item in first.items + second.items]
     assert sorted(urls) == sorted(server.page_urls())
     assert set(server.pages_served().values()) == {1}
-    assert max(server.gaps()) > 7.9
+    assert max(server.gaps()) > 8 - server.jitter
 
 
 def test_the_spider_stays_open_while_anything_is_held(
@@ -178,4 +178,4 @@ def test_files_of_a_host_in_a_long_pause_are_dropped_with_one_warning(
     assert len(item["files"]) == 2
     assert result.stats["politeness/dropped_on_closing"] == 3
     assert result.log.count("is dropped, because its host is not ready") == 1
-    assert result.seconds < 5
+    assert result.seconds < 20  # its host is paused for an hour

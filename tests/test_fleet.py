@@ -13,7 +13,7 @@ import pytest
 from scrapy_politeness import PolitenessExtension
 from tests.crawl import crawl, start_crawl
 from tests.redis_server import RedisServer, redis_cluster
-from tests.settings import JITTER, NO_ROBOTS, SEARCHING, fixed
+from tests.settings import NO_ROBOTS, SEARCHING, fixed
 from tests.site import Answer
 from tests.spiders import Pages, Watchful
 
@@ -83,7 +83,7 @@ def most_in_a_second(server: Site) -> int:
     """As the site saw it: on a busy machine, some arrive a little late."""
     times = [arrival.at for arrival in server.arrivals]
     return max(
-        sum(at <= other < at + 1 - JITTER for other in times[n : n + 100])
+        sum(at <= other < at + 1 - server.jitter for other in times[n : n + 100])
         for n, at in enumerate(times)
     )
 
@@ -119,7 +119,7 @@ def test_a_limit_holds_for_the_sum(
     assert_all_pages_once(server)
     assert most_in_a_second(server) <= 20
     times = [arrival.at for arrival in server.arrivals]
-    assert times[-1] - times[0] < 3 * 100 / 20
+    assert times[-1] - times[0] < 3 * 100 / 20 + server.lost
 
 
 def test_a_global_limit_holds_for_the_sum(
@@ -134,7 +134,7 @@ def test_a_global_limit_holds_for_the_sum(
     assert len(server.arrivals) == 80
     assert most_in_a_second(server) <= 20
     times = [arrival.at for arrival in server.arrivals]
-    assert times[-1] - times[0] < 4 * 80 / 20
+    assert times[-1] - times[0] < 4 * 80 / 20 + server.lost
 
 
 @pytest.mark.parametrize("shared", ["address", "proxy"])
@@ -186,9 +186,10 @@ def test_a_refusal_of_one_silences_all(
     [at] = refused_at
     late = [a.at - at for a in server.arrivals if a.at > at]
     silence, index = max((b - a, n) for n, (a, b) in enumerate(pairwise([0.0, *late])))
-    assert silence > 3 - LEASE - JITTER
+    assert silence > 3 - LEASE - server.jitter
     # Nobody sent anything after a lease was over.
-    assert all(wait < LEASE + 2 * JITTER for wait in late[:index])
+    latest = LEASE + 0.1 + server.jitter
+    assert all(wait < latest for wait in late[:index])
 
 
 @pytest.mark.parametrize("how", ["at once", "a while later"])
@@ -207,7 +208,7 @@ def test_a_new_process_starts_with_what_the_others_know(
     assert server.refusals() <= refusals + 6
     times = [arrival.at for arrival in server.arrivals][before:]
     # From 5/s on, 60 pages would take longer.
-    assert times[40] - times[0] < 40 / 6
+    assert times[40] - times[0] < 40 / 6 + server.lost
 
 
 def test_a_process_that_was_killed_is_soon_forgotten(
@@ -222,8 +223,8 @@ def test_a_process_that_was_killed_is_soon_forgotten(
         running.wait()
     after = [a.at for a in server.arrivals if a.at > killed_at]
     # The gap that it left, and the whole rate for those who are still there.
-    assert max(b - a for a, b in pairwise(after)) < 2.0
-    assert len(after) / (after[-1] - after[0]) > 12
+    assert max(b - a for a, b in pairwise(after)) < 2.0 + server.lost
+    assert after[-1] - after[0] < len(after) / 12 + server.lost
 
 
 @pytest.mark.parametrize("how", ["killed", "stalled"])
@@ -258,7 +259,9 @@ def test_the_crawl_goes_on_without_redis(
         assert "Traceback" not in result.log
         assert "just under what the host allows" not in result.log
     # Who waited for Redis would be held up for half a second at least.
-    assert max(result.stats["longest_stall"] for result in results) < 0.4
+    assert (
+        max(result.stats["longest_stall"] for result in results) < 0.4 + server.jitter
+    )
 
 
 def test_without_redis_from_the_start_nobody_goes_faster_than_the_start_rate(
@@ -275,7 +278,7 @@ def test_without_redis_from_the_start_nobody_goes_faster_than_the_start_rate(
     assert result.log.count("cannot be used now") == 1
     assert "s3cret" not in result.log
     times = [arrival.at for arrival in server.arrivals]
-    assert times[-1] - times[0] > 15 / 5 - JITTER
+    assert times[-1] - times[0] > 15 / 5 - server.jitter
 
 
 def test_a_cluster_that_is_not_there(site: Callable[..., Site]) -> None:

@@ -68,7 +68,8 @@ def test_gaps_are_those_of_the_requests(site: OpenSite, connect: Connect) -> Non
     for pause in (0.05, 0.2, 0.0):
         client.get("/page/0")
         time.sleep(pause)
-    assert server.gaps() == pytest.approx([0.05, 0.2], abs=0.03)
+    slack = 0.03 + server.lost
+    assert server.gaps() == pytest.approx([0.05, 0.2], abs=slack)
 
 
 @pytest.mark.parametrize("window", ["moving", "fixed"])
@@ -220,7 +221,7 @@ def test_failure_at_start_is_seen(reactor: Reactor) -> None:
 def test_endless_crawl_is_ended_with_its_log(site: OpenSite) -> None:
     server = site(pages=1, latency=30)
     with pytest.raises(TimeoutError, match="Spider opened"):
-        crawl(urls=server.page_urls(), settings=STOCK, timeout=6)
+        crawl(urls=server.page_urls(), settings=STOCK, timeout=3)
 
 
 def statuses(client: Client, paths: Iterable[str]) -> list[int]:
@@ -301,12 +302,14 @@ def test_random_latencies_belong_to_their_pages() -> None:
 
 def test_robots_txt_is_fast_beside_slow_pages(site: OpenSite, connect: Connect) -> None:
     slow = Weather(latency=weather.constant(0.2), errors=1.0)
-    client = connect(site(pages=1, robots="x", weather=slow).url)
+    server = site(pages=1, robots="x", weather=slow)
+    client = connect(server.url)
     began_at = time.monotonic()
     assert client.get("/robots.txt")[0] == 200
     fetched_at = time.monotonic()
     assert client.get("/page/0")[0] == 503
-    assert fetched_at - began_at < 0.1 < 0.2 <= time.monotonic() - fetched_at
+    assert time.monotonic() - fetched_at >= 0.2
+    assert fetched_at - began_at < 0.1 + server.lost
 
 
 def test_single_requests_are_answered_otherwise(

@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 
 from tests.crawl import Crawl, crawl
 from tests.faulty import WRAPS_ERRORS
-from tests.settings import JITTER
 from tests.siege import ATTACKS, PEAK, SMALL, Attack, Besieged, Siege, host_of
 from tests.site import Site
 
@@ -80,7 +79,7 @@ def expect_an_end(attack: Attack, found: Crawl, requests: int) -> None:
 def expect_politeness(site: Site) -> None:
     for host in {arrival.host for arrival in site.arrivals}:
         gaps = site.gaps(host)
-        assert sum(gaps) >= len(gaps) / RATE - JITTER
+        assert sum(gaps) >= len(gaps) / RATE - site.jitter
 
 
 def expect_rules(siege: Siege, found: Crawl) -> None:
@@ -88,5 +87,5 @@ def expect_rules(siege: Siege, found: Crawl) -> None:
     assert len(WITH_RULES) == 3
     for attack in WITH_RULES:
         assert ends(attack, found)["IgnoreRequest"] == 1
-        gaps = siege.sites[attack].gaps()
-        assert sum(gaps) >= 0.3 * len(gaps) - JITTER
+        site = siege.sites[attack]
+        assert sum(site.gaps()) >= 0.3 * len(site.gaps()) - site.jitter

@@ -44,8 +44,8 @@ def test_slow_hosts_do_not_fill_the_downloader(
     assert len(result.items) == 24 * 3 + 40
     times = [a.at - server.arrivals[0].at for a in server.arrivals if a.host == fast]
     # 40 requests at 20/s, while each slow host needs 4 s.
-    assert times[-1] < 3.0
-    assert result.seconds < 5.5
+    assert times[-1] < 3.0 + server.lost
+    assert result.seconds < 5.5 + server.lost
 
 
 @pytest.mark.everywhere
@@ -98,10 +98,11 @@ def test_hosts_whose_robots_txt_takes_long_take_no_places(
     settings = fixed(20, POLITENESS_ROBOTS=True, CONCURRENT_REQUESTS=4)
     result = crawl(urls=urls + good.page_urls(GOOD), settings=settings)
     assert len(result.items) == 24
-    assert good.arrivals[-1].at - bad.arrivals[0].at < 2.8
+    # Both bad hosts were asked for robots.txt, and nothing else for three seconds.
+    assert good.arrivals[-1].at < bad.arrivals[2].at
     # Once, and then no more of that host until its robots.txt was there.
     assert result.stats["politeness/handed_back"] == 2
-    assert min(silences(bad)) > 2.9
+    assert min(silences(bad)) > 3 - bad.jitter
 
 
 class Dawdle:
@@ -121,7 +122,7 @@ def test_what_was_on_its_way_when_the_host_refused_goes_back_to_the_scheduler(
     result = crawl(urls=urls, settings=settings)
     assert sorted(item["status"] for item in result.items) == [200] * 4
     assert set(bad.pages_served().values()) == {2}
-    assert min(silences(bad)) > 2.9
+    assert min(silences(bad)) > 3 - bad.jitter
     assert result.stats["politeness/handed_back"] == 2
     assert "politeness/waits" not in result.stats
 
@@ -133,7 +134,7 @@ def silences(server: Site) -> list[float]:
 
 def test_while_everything_is_held_the_process_sleeps(site: Callable[..., Site]) -> None:
     def refuse(path: str, nth: int) -> Answer | None:
-        return Answer(429, {"Retry-After": "12"}) if nth <= 20 else None
+        return Answer(429, {"Retry-After": "6"}) if nth <= 20 else None
 
     hosts = [f"127.0.1.{number}" for number in range(1, 21)]
 
@@ -143,8 +144,8 @@ def test_while_everything_is_held_the_process_sleeps(site: Callable[..., Site]) 
         settings = {**NO_ROBOTS, "POLITENESS_RETRY_AFTER_MAX": longest_wait}
         return crawl(urls=urls, settings=settings)
 
-    busy, idle = run(longest_wait=0.1), run(longest_wait=12)
-    assert idle.seconds - busy.seconds > 9
+    busy, idle = run(longest_wait=0.1), run(longest_wait=6)
+    assert idle.seconds - busy.seconds > 4
     assert idle.cpu_seconds - busy.cpu_seconds < 0.3
 
 
@@ -157,7 +158,7 @@ def test_a_slot_that_is_released_early_wakes_the_crawl(
     settings = fixed(1000, CONCURRENT_REQUESTS_PER_DOMAIN=1)
     result = crawl(urls=server.page_urls(), settings=settings)
     assert len(result.items) == 10
-    assert result.seconds < 3
+    assert result.seconds < 5
 
 
 class WalkAll(Walk):
@@ -214,7 +215,7 @@ def stop_ten_times(server: Site, folder: Path, *, kill: bool) -> None:
                 running.kill()
             else:
                 running.interrupt()
-            running.wait(timeout=10)
+            running.wait(timeout=20)
 
 
 def test_a_crawl_that_is_interrupted_ten_times_fetches_each_page_once(

@@ -9,7 +9,7 @@ import scrapy
 from scrapy import Request
 
 from tests.crawl import crawl
-from tests.settings import JITTER, fixed
+from tests.settings import fixed
 from tests.site import Answer, refuse
 from tests.spiders import Pages
 
@@ -74,7 +74,7 @@ def test_all_that_comes_with_scrapy_goes_on_as_ever_but_slowly(
     assert sorted(paths) == sorted(
         ["/page/0", "/page/1", "/picture/3"] + [f"/picture/{n}" for n in range(8)]
     )
-    assert min(server.gaps()) > 0.25 - JITTER
+    assert min(server.gaps()) > 0.25 - server.jitter
     assert all(a.headers["X-Default"] == "yes" for a in server.arrivals)
     assert result.stats["offsite/filtered"] == 1
     assert "downloader/exception_count" not in result.stats
@@ -112,4 +112,4 @@ def test_no_limit_of_all_requests_is_no_lack_of_limits(
         assert "CONCURRENT_REQUESTS=0: must be a whole number, 1" in result.log
         return
     assert len(result.items) == 4
-    assert sum(server.gaps()) > 3 * 0.25 - JITTER
+    assert sum(server.gaps()) > 3 * 0.25 - server.jitter

@@ -9,7 +9,6 @@ import pytest
 from scrapy import Request
 
 from tests.crawl import crawl
-from tests.settings import JITTER
 from tests.site import Answer, refuse
 from tests.spiders import MetaCopier, Pages
 
@@ -115,7 +114,7 @@ def test_http_cache_never_stores_a_refusal_and_costs_no_waiting(
     second = crawl(urls=server.page_urls(), settings=settings)
     assert [item["status"] for item in second.items] == [200] * 6
     assert len(server.arrivals) == asked
-    assert second.seconds < 3
+    assert second.seconds < 5  # at 1/s
 
 
 def test_two_keys_on_one_host_have_a_budget_each(site: Callable[..., Site]) -> None:
@@ -138,7 +137,7 @@ def test_two_keys_on_one_host_have_a_budget_each(site: Callable[..., Site]) -> N
     }
     # While one key waits, the other goes on at its own rate.
     assert max(later - at for at, later in pairwise(times["a"])) > 1.9
-    assert times["b"][-1] - times["b"][0] < 1.5
+    assert times["b"][-1] - times["b"][0] < 1.5 + server.lost
     assert min(later - at for at, later in pairwise(times["b"])) > 0.07
 
 
@@ -186,7 +185,7 @@ def test_what_is_not_scheduled_is_limited_and_rescheduled_too(
     settings = {**BRISK, "POLITENESS_START_RATE": 4}
     result = crawl(Downloads, urls=server.page_urls(), settings=settings)
     assert [item["status"] for item in result.items] == [200] * 6
-    assert min(server.gaps()) > 0.25 - JITTER
+    assert min(server.gaps()) > 0.25 - server.jitter
 
 
 def test_a_users_own_slot_is_one_budget_for_several_hosts(
@@ -201,7 +200,7 @@ def test_a_users_own_slot_is_one_budget_for_several_hosts(
     ]
     settings = {**BRISK, "POLITENESS_START_RATE": 5, "POLITENESS_MAX_RATE": 5}
     crawl(requests=requests, settings=settings)
-    assert min(server.gaps()) > 0.2 - JITTER
+    assert min(server.gaps()) > 0.2 - server.jitter
 
 
 def test_middleware_without_the_extension_says_what_is_missing() -> None:

@@ -58,7 +58,10 @@ def test_speedups_and_waits_can_be_read_in_the_log(site: Callable[..., Site]) ->
         r"DEBUG: 127.0.1.1: the next request may go in 0.\d\d s, (\d+) in the queue",
         result.log,
     )
-    assert {int(depth) for depth in waits} >= set(range(5, 26))
+    depths = [int(depth) for depth in waits]
+    assert depths == sorted(set(depths), reverse=True)
+    # On a busy machine, some need not wait any more.
+    assert len(depths) > 10
     assert (
         "INFO: 127.0.1.1: settled at 10/s, the most that your settings allow"
         in result.log

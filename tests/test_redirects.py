@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.crawl import crawl
-from tests.settings import JITTER, fixed
+from tests.settings import fixed
 from tests.site import Answer
 from tests.spiders import MetaCopier, Pages
 
@@ -31,7 +31,7 @@ def test_a_redirect_to_another_host_is_limited_by_that_host(
     settings = {**BRISK, "POLITENESS_LIMITS": limits}
     result = crawl(urls=source.page_urls(), settings=settings)
     assert len(result.items) == 5
-    assert min(target.gaps()[1:]) > 0.5 - JITTER
+    assert min(target.gaps()[1:]) > 0.5 - target.jitter
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_what_comes_from_a_host_without_limits_is_limited_by_its_own(
         urls = [free.page_urls()[0], *target.page_urls("127.0.0.2")]
         crawl(MetaCopier, urls=urls, settings=settings)
     assert len(target.arrivals) == 5
-    assert min(target.gaps()) > 0.25 - JITTER
+    assert min(target.gaps()) > 0.25 - target.jitter
 
 
 def refuse_then_redirect(location: str) -> Callable[[str, int], Answer | None]:

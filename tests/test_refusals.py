@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from email.utils import formatdate
+from statistics import median
 from time import time
 from typing import TYPE_CHECKING, Any
 
@@ -139,7 +140,8 @@ def test_retry_after_is_waited_for_and_nothing_crashes(
     result = crawl(urls=server.page_urls(), settings=settings)
     assert sorted(item["status"] for item in result.items) == [200] * 6
     assert "Traceback" not in result.log
-    assert at_least - 0.03 < silence_after(server, "/page/5") < at_most
+    silence = silence_after(server, "/page/5")
+    assert at_least - server.jitter < silence < at_most + server.lost
     capped = "POLITENESS_RETRY_AFTER_MAX; waiting 2.2 s" in result.log
     assert capped == (at_least in (1.9, 2.2))
 
@@ -152,7 +154,7 @@ def test_a_paused_slot_does_not_hold_up_the_others(site: Callable[..., Site]) ->
     urls = limited.page_urls() + other.page_urls("127.0.0.2")
     crawl(urls=urls, settings=BRISK)
     assert other.arrivals[-1].at < limited.arrivals[-1].at
-    assert silence_after(limited, "/page/2") > 2.9
+    assert silence_after(limited, "/page/2") > 3 - limited.jitter
 
 
 def test_retry_after_on_a_redirect_pauses_without_halving(
@@ -161,7 +163,8 @@ def test_retry_after_on_a_redirect_pauses_without_halving(
     headers = {"Location": "/page/1", "Retry-After": "1"}
     server = site(2, answer=refuse_first("/page/0", status=302, headers=headers))
     result = crawl(urls=[server.url + "/page/0"], settings=BRISK)
-    assert 1.0 <= silence_after(server, "/page/0") < 1.5
+    silence = silence_after(server, "/page/0")
+    assert 1 - server.jitter < silence < 1.5 + server.lost
     assert SLOWDOWN.findall(result.log) == []
     assert [item["url"] for item in result.items] == [server.url + "/page/1"]
 
@@ -170,7 +173,7 @@ def test_retry_after_on_a_served_page_means_nothing(site: Callable[..., Site]) -
     server = site(6, answer=lambda path, nth: Answer(headers={"Retry-After": "30"}))
     result = crawl(urls=server.page_urls(), settings=BRISK)
     assert len(result.items) == 6
-    assert result.seconds < 3
+    assert result.seconds < 20
 
 
 def test_mediawiki_refuses_with_status_200(site: Callable[..., Site]) -> None:
@@ -179,7 +182,8 @@ def test_mediawiki_refuses_with_status_200(site: Callable[..., Site]) -> None:
     result = crawl(urls=server.page_urls(), settings=BRISK)
     [(_, _, reason)] = SLOWDOWN.findall(result.log)
     assert reason == "MediaWiki ratelimited"
-    assert 0.47 < silence_after(server, "/page/2") < 1.0
+    silence = silence_after(server, "/page/2")
+    assert 0.5 - server.jitter < silence < 1 + server.lost
     assert server.pages_served()["/page/2"] == 2
     assert len(result.items) == 3
 
@@ -199,14 +203,15 @@ def test_a_wiki_that_is_busy_is_waited_for_at_the_same_rate(
     result = crawl(urls=server.page_urls(), settings=BRISK)
     assert SLOWDOWN.findall(result.log) == []
     assert f"because of MediaWiki {headers['MediaWiki-API-Error']}" in result.log
-    assert silence - 0.03 < silence_after(server, "/page/5") < silence + 0.5
+    silent = silence_after(server, "/page/5")
+    assert silence - server.jitter < silent < silence + 0.5 + server.lost
     assert server.pages_served()["/page/5"] == 2
     assert len(result.items) == 10
     assert result.stats["politeness/refused"] == 1
     assert result.stats["politeness/rescheduled"] == 1
     assert "politeness/slowdowns" not in result.stats
     after = [gap for gap in server.gaps() if gap < silence / 2]
-    assert max(after) < 1.8 / BRISK["POLITENESS_START_RATE"]
+    assert median(after) < 1.8 / BRISK["POLITENESS_START_RATE"]
 
 
 def test_other_mediawiki_errors_go_to_the_spider(site: Callable[..., Site]) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.settings import JITTER
 from tests.site import refuse
 
 if TYPE_CHECKING:
@@ -90,4 +89,4 @@ def test_scrapys_commands_get_what_was_refused_and_end(
     arrivals = [a.path for a in server.arrivals]
     assert arrivals[0] == "/robots.txt"
     assert sorted(arrivals[1:]) == asked
-    assert min(server.gaps()) > 0.25 - JITTER
+    assert min(server.gaps()) > 0.25 - server.jitter

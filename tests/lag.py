@@ -1,0 +1,70 @@
+"""How late a busy machine is: the slack for all times that real crawls are judged by.
+
+A thread sleeps in the process of the tests, and one in each crawl, and writes down by
+how much it was woken too late. So did whatever else had to be woken: a timer that
+sends, a server that writes down when a request arrived. What was sent in time and
+arrived late seems to leave too small a gap to the next, and a whole crawl takes longer
+by all of it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import NamedTuple
+
+# Seconds. What is shorter than a tick may be missed.
+_TICK = 0.01
+# Less is what any timer needs.
+_WORTH_NOTING = 0.002
+# What no timer tells of: packets, imports and garbage collection of the others.
+_LEAST = 0.05
+
+_monotonic = time.monotonic  # some tests set the clocks
+
+
+class Lag(NamedTuple):
+    at: float
+    seconds: float
+
+
+class LagMeter:
+    def __init__(self) -> None:
+        self._here: list[Lag] = []
+        self._elsewhere: list[Lag] = []
+
+    def start(self) -> None:
+        threading.Thread(target=self._watch, name="lag", daemon=True).start()
+
+    def _watch(self) -> None:
+        while True:
+            due = _monotonic() + _TICK
+            time.sleep(_TICK)
+            late = _monotonic() - due
+            if late > _WORTH_NOTING:
+                self._here.append(Lag(due, late))
+
+    def notes(self) -> list[Lag]:
+        return list(self._here)
+
+    def add(self, notes: list[Lag]) -> None:
+        """Take over what a crawl has written down."""
+        self._elsewhere += notes
+
+    def jitter(self, since: float) -> float:
+        """By how much a gap may seem too small: the first request was sent late, and
+        arrived late."""
+        lags = (self._here, self._elsewhere)
+        return _LEAST + sum(_longest(notes, since) for notes in lags)
+
+    def lost(self, since: float) -> float:
+        """What all delays together may have cost."""
+        notes = self._here + self._elsewhere
+        return _LEAST + sum(lag.seconds for lag in notes if lag.at >= since)
+
+
+def _longest(notes: list[Lag], since: float) -> float:
+    return max((lag.seconds for lag in notes if lag.at >= since), default=0.0)
+
+
+METER = LagMeter()
