@@ -65,19 +65,19 @@ def test_sigint_while_robots_txt_itself_is_paused(
 def test_a_later_run_fetches_what_was_left_and_keeps_the_pause(
     site: Callable[..., Site], tmp_path: Path
 ) -> None:
-    def refuse_for_eight_seconds(path: str, nth: int) -> Answer | None:
+    def refuse_for_four_seconds(path: str, nth: int) -> Answer | None:
         if path == "/page/3" and nth == 1:
-            return Answer(429, {"Retry-After": "8"})
+            return Answer(429, {"Retry-After": "4"})
         return None
 
-    server = site(30, answer=refuse_for_eight_seconds)
+    server = site(30, answer=refuse_for_four_seconds)
     job: dict[str, Any] = {
         "spider": "walk",
         "urls": server.page_urls(),
         "settings": {"JOBDIR": str(tmp_path / "job"), "POLITENESS_START_RATE": 10},
     }
     with start_crawl(**job) as running:
-        running.wait_for_log("silent for 8.0 s")
+        running.wait_for_log("silent for 4.0 s")
         running.interrupt()
         first = running.wait(timeout=20)
     second = crawl(**job)
@@ -85,7 +85,7 @@ def test_a_later_run_fetches_what_was_left_and_keeps_the_pause(
     urls = [item["url"] for item in first.items + second.items]
     assert sorted(urls) == sorted(server.page_urls())
     assert set(server.pages_served().values()) == {1}
-    assert max(server.gaps()) > 8 - server.jitter
+    assert max(server.gaps()) > 4 - server.jitter
 
 
 def test_the_spider_stays_open_while_anything_is_held(

@@ -127,7 +127,7 @@ def api_error(code: str) -> Reply:
 def test_demo_is_archived_whole_in_spite_of_all_that_goes_wrong(
     project: Project,
 ) -> None:
-    crawl = project.crawl()
+    crawl = project.crawl(*PACED)
 
     assert crawl.returncode == 0
     wiki = calm_wiki()

@@ -163,8 +163,7 @@ def drifting(number: int, now: float, random: Random) -> float:
     return 0.1 + now % 300 / 500
 
 
-@pytest.mark.parametrize("seed", [7, 8])
-@pytest.mark.parametrize("concurrency", [8, 16])
+@pytest.mark.parametrize(("concurrency", "seed"), [(8, 7), (16, 8)])
 @pytest.mark.parametrize(
     "pages",
     [

@@ -61,7 +61,7 @@ def three_hosts(tmp_path_factory: pytest.TempPathFactory) -> Reported:
     name that would do harm."""
     file = tmp_path_factory.mktemp("report") / "report.html"
     with (
-        Site(130, hosts=[LIMITED], limit="10/second", retry_after="1") as limited,
+        Site(100, hosts=[LIMITED], limit="10/second", retry_after="1") as limited,
         Site(20, hosts=[SLOW], latency=0.5) as slow,
         Site(10, hosts=[DELAYED], robots="User-agent: *\nCrawl-delay: 1") as delayed,
         Site(3, hosts=[NAMED]) as named,
