@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import deque
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -16,72 +15,39 @@ from scrapy_politeness.core.latency import Latency, Stage
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.core.scope import Scope
 from scrapy_politeness.core.snapshot import freeze, thaw
-from scrapy_politeness.simulator import QueueingServer, Report, simulate
-from scrapy_politeness.simulator.servers import Reply
+from scrapy_politeness.simulator import (
+    Balancer,
+    Healthy,
+    Latencies,
+    QueueingServer,
+    Report,
+    Server,
+    lognormal,
+    mixed,
+    runs,
+    simulate,
+)
+from scrapy_politeness.simulator.servers import Reply, Wrapper
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scrapy_politeness.core.lessons import Change
-    from scrapy_politeness.simulator import Server
-
-    # What the n-th request takes that arrives then.
-    Pages = Callable[[int, float, Random], float]
 
 SERVED = Outcome(Verdict.SERVED)
 
 
-class Healthy:
-    """As fast as ever, whatever the rate: it allows as many as the client may send."""
+class SlowAtTimes(Wrapper[Server]):
+    """How long a page takes depends on when it is asked for."""
 
-    burst = period = 0.0
-    service = 0.1
-
-    def __init__(self, pages: Pages, rate: float, seed: int) -> None:
-        self._pages = pages
-        self._rate = rate
-        self._random = Random(seed)
-        self._count = 0
+    def __init__(self, server: Server, seconds: Callable[[float], float]) -> None:
+        super().__init__(server)
+        self.service = seconds(0.0)
+        self._seconds = seconds
 
     def arrive(self, now: float, page: int = 0) -> Reply:
-        self._count += 1
-        return Reply(now + self._pages(self._count, now, self._random), served=True)
-
-    def wait(self, now: float) -> float:
-        return 0.0
-
-    def allowed(self, start: float, end: float) -> float:
-        return (end - start) * self._rate
-
-    def changes(self, end: float) -> list[float]:
-        return []
-
-
-class Backends:
-    """A balancer in front of some servers, which get their requests in turn."""
-
-    burst = period = 0.0
-
-    def __init__(self, count: int, capacity: float, seed: int) -> None:
-        self._servers = deque(
-            QueueingServer(capacity, variation=0.2, seed=100 * seed + number)
-            for number in range(count)
-        )
-        self._capacity = count * capacity
-        self.service = 1 / capacity
-
-    def arrive(self, now: float, page: int = 0) -> Reply:
-        self._servers.rotate()
-        return self._servers[0].arrive(now)
-
-    def wait(self, now: float) -> float:
-        return 0.0
-
-    def allowed(self, start: float, end: float) -> float:
-        return (end - start) * self._capacity
-
-    def changes(self, end: float) -> list[float]:
-        return []
+        reply = self.server.arrive(now, page)
+        return reply._replace(at=reply.at + self._seconds(now))
 
 
 class Crawl:
@@ -135,52 +101,30 @@ def run(
     return simulate([crawl], server, seconds=seconds, seed=seed, timeout=timeout)
 
 
-def runs(number: int, now: float, random: Random) -> float:
-    return 0.05 if number // 50 % 2 == 0 else 0.5
-
-
-def mixed(number: int, now: float, random: Random) -> float:
-    return random.choice((0.05, 0.5))
-
-
-def heavy_tailed(number: int, now: float, random: Random) -> float:
-    return 0.1 * math.exp(random.gauss(0.0, 1.5))
-
-
-def static_robots_txt(number: int, now: float, random: Random) -> float:
-    return 0.003 if number == 1 else 0.15
-
-
-def three_kinds(number: int, now: float, random: Random) -> float:
-    return (0.03, 0.15, 0.6)[number // 40 % 3]
-
-
-def bad_quarter(number: int, now: float, random: Random) -> float:
-    return 0.6 if 600 < now < 1500 else 0.05
-
-
-def drifting(number: int, now: float, random: Random) -> float:
-    return 0.1 + now % 300 / 500
-
-
 @pytest.mark.parametrize(("concurrency", "seed"), [(8, 7), (16, 8)])
 @pytest.mark.parametrize(
-    "pages",
+    "slow",
     [
-        runs,
-        mixed,
-        heavy_tailed,
-        static_robots_txt,
-        three_kinds,
-        bad_quarter,
-        drifting,
+        lambda host, seed: Latencies(host, runs(0.05, 0.5, length=50)),
+        lambda host, seed: Latencies(host, mixed(0.05, 0.5, seed=seed)),
+        lambda host, seed: Latencies(host, lognormal(0.1, 1.5, seed)),
+        lambda host, seed: Latencies(host, [0.15], first=0.003),
+        lambda host, seed: Latencies(host, runs(0.03, 0.15, 0.6, length=40)),
+        lambda host, seed: SlowAtTimes(
+            host, lambda now: 0.6 if 600 < now < 1500 else 0.05
+        ),
+        lambda host, seed: SlowAtTimes(host, lambda now: 0.1 + now % 300 / 500),
+    ],
+    ids=[
+        *("in runs", "mixed", "heavy-tailed", "static robots.txt", "three kinds"),
+        *("a bad quarter", "drifting"),
     ],
 )
 def test_slow_pages_of_a_healthy_host_do_not_slow_the_crawl_down(
-    pages: Pages, concurrency: int, seed: int
+    slow: Callable[[Server, int], Server], concurrency: int, seed: int
 ) -> None:
     crawl = Crawl(Bounds(start_rate=5.0, max_rate=10.0), concurrency)
-    report = run(crawl, Healthy(pages, 10.0, seed), seed=seed)
+    report = run(crawl, slow(Healthy(10.0), seed), seed=seed)
     assert report.efficiency >= 0.95
     assert crawl.capped_for < 0.15 * report.seconds
 
@@ -198,7 +142,17 @@ def test_slow_pages_of_a_healthy_host_do_not_slow_the_crawl_down(
             1.0,
             100.0,
         ),
-        (lambda seed: Backends(4, 5.0, seed), 16, 1.0, 100.0),
+        (
+            lambda seed: Balancer(
+                [
+                    QueueingServer(5.0, variation=0.2, seed=100 * seed + number)
+                    for number in range(4)
+                ]
+            ),
+            16,
+            1.0,
+            100.0,
+        ),
     ],
     ids=["8 slots", "16 slots", "100 slots", "at most 20/s", "4 workers", "4 servers"],
 )
@@ -233,11 +187,9 @@ def test_service_times_that_vary_much_do_not_make_the_cap_fall_without_end() -> 
 
 @pytest.mark.parametrize("gap", [2.0, 0.4])
 def test_a_slow_spider_is_not_slowed_down_for_slow_answers(gap: float) -> None:
-    def slower(number: int, now: float, random: Random) -> float:
-        return 0.05 if now < 300 else 0.3
-
+    server = SlowAtTimes(Healthy(1 / gap), lambda now: 0.05 if now < 300 else 0.3)
     crawl = Crawl(Bounds(max_rate=10.0), 8, gap=gap)
-    report = run(crawl, Healthy(slower, 1 / gap, 0))
+    report = run(crawl, server)
     assert report.efficiency >= 0.95
     assert crawl.capped_for == 0
     assert crawl.scope.rate > 1 / gap
@@ -264,11 +216,9 @@ def test_a_host_that_is_slow_for_its_own_reasons_is_back_at_its_rate_in_seconds(
     """Eight places do not carry 10/s at 1.2 s a page: the slot is full, which looks
     like a queue until a trial shows that it is none."""
 
-    def pages(number: int, now: float, random: Random) -> float:
-        return 1.2 if 600 < now < 1200 else 0.05
-
+    server = SlowAtTimes(Healthy(10.0), lambda now: 1.2 if 600 < now < 1200 else 0.05)
     crawl = Crawl(Bounds(max_rate=10.0), 8)
-    report = run(crawl, Healthy(pages, 10.0, 0))
+    report = run(crawl, server)
     assert not crawl.relieved
     assert crawl.capped_for < 30
     slow, fast = 600 * 8 / 1.25, 1200 * 10.0
