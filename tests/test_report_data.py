@@ -37,10 +37,10 @@ def scope(key: str, **bounds: Any) -> Scope:
     return Scope(key, Bounds(**bounds), spacing=0.0, concurrency=8)
 
 
-def crawl_of(seconds: float, *scopes: Scope) -> Newsroom:
+def crawl_of(seconds: float, *scopes: Scope, limit: float = 0.5) -> Newsroom:
     room = Newsroom(sampler=Sampler(0.0))
     for slot in scopes:
-        server = RetryAfter(TokenBucket(0.5, burst=5))
+        server = RetryAfter(TokenBucket(limit, burst=5))
         simulate([room.observe(slot)], server, seconds=seconds)
     return room
 
@@ -51,7 +51,7 @@ def report() -> Report:
 
 
 def test_a_crawl_of_two_days_fits_in_a_few_kilobytes() -> None:
-    room = crawl_of(TWO_DAYS, scope("wiki.example.org"))
+    room = crawl_of(TWO_DAYS, scope("wiki.example.org"), limit=0.2)
     tally = room.tallies.of("wiki.example.org")
     assert tally.recording is not None
     timeline = tally.recording.timeline
