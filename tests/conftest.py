@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import fcntl
 import os
+import pickle
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pytest
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 
 _STARTED_AT = time.monotonic()
+
+Made = TypeVar("Made")
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -73,6 +77,32 @@ def pytest_terminal_summary(
         skipped=len(stats.get("skipped", [])),
         seconds=time.monotonic() - _STARTED_AT,
     ).write(path)
+
+
+class Once(Protocol):
+    def __call__(self, make: Callable[[Path], Made]) -> Made: ...
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
+    """Makes what is needed by several tests, and is slow to make, once for all workers.
+    What is made must survive pickling."""
+    common = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        common = common.parent
+
+    def make_once(make: Callable[[Path], Made]) -> Made:
+        folder = common / f"once-{make.__module__}.{make.__name__}"
+        folder.mkdir(exist_ok=True)
+        kept = folder / "made.pickle"
+        with (folder / "lock").open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not kept.exists():
+                kept.write_bytes(pickle.dumps(make(folder)))
+        made: Made = pickle.loads(kept.read_bytes())
+        return made
+
+    return make_once
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
     from scrapy_politeness.observe.report import Report, Series
+    from tests.conftest import Once
     from tests.crawl import Crawl
     from tests.site import Arrival
 
@@ -56,10 +57,14 @@ class Reported:
 
 
 @pytest.fixture(scope="module")
-def three_hosts(tmp_path_factory: pytest.TempPathFactory) -> Reported:
+def three_hosts(once: Once) -> Reported:
+    return once(crawl_three_hosts)
+
+
+def crawl_three_hosts(folder: Path) -> Reported:
     """One host with a limit, a slow one, one with a Crawl-delay; and a slot with a
     name that would do harm."""
-    file = tmp_path_factory.mktemp("report") / "report.html"
+    file = folder / "report.html"
     with (
         Site(100, hosts=[LIMITED], limit="10/second", retry_after="1") as limited,
         Site(20, hosts=[SLOW], latency=0.5) as slow,
