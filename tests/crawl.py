@@ -210,9 +210,10 @@ def start_crawl(
 def _start_process(folder: Path, env: Mapping[str, str] | None, output: int) -> Process:
     """Scrapy keeps its .scrapy folder where it is started."""
     whole = {**os.environ, **environment(), **(env or {})}
-    if not env and hasattr(os, "pidfd_open"):
-        return _fork_server().start(str(folder), whole, output)
-    # Python reads some variables only when it starts.
+    if hasattr(os, "pidfd_open"):
+        # Python reads some variables only when it starts.
+        server = _fork_server(**(env or {}))
+        return server.start(str(folder), whole, output)
     return subprocess.Popen(
         [sys.executable, "-m", "tests.crawl"],
         cwd=folder,
@@ -224,8 +225,8 @@ def _start_process(folder: Path, env: Mapping[str, str] | None, output: int) -> 
 
 
 @functools.cache
-def _fork_server() -> ForkServer:
-    return ForkServer({**os.environ, **environment()})
+def _fork_server(**env: str) -> ForkServer:
+    return ForkServer({**os.environ, **environment(), **env})
 
 
 def crawl(

@@ -55,16 +55,16 @@ class LagMeter:
         """By how much a gap may seem too small: the first request was sent late, and
         arrived late."""
         lags = (self._here, self._elsewhere)
-        return _LEAST + sum(_longest(notes, since) for notes in lags)
+        return _LEAST + sum(max(_since(since, notes), default=0.0) for notes in lags)
 
     def lost(self, since: float) -> float:
         """What all delays together may have cost."""
-        notes = self._here + self._elsewhere
-        return _LEAST + sum(lag.seconds for lag in notes if lag.at >= since)
+        lags = (self._here, self._elsewhere)
+        return _LEAST + sum(sum(_since(since, notes)) for notes in lags)
 
 
-def _longest(notes: list[Lag], since: float) -> float:
-    return max((lag.seconds for lag in notes if lag.at >= since), default=0.0)
+def _since(start: float, notes: list[Lag]) -> list[float]:
+    return [lag.seconds for lag in notes if lag.at >= start]
 
 
 METER = LagMeter()
