@@ -29,7 +29,7 @@ from tests.lag import METER
 from tests.spiders import Pages, Walk
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import TypeAlias
 
     from tests.forking import ForkedProcess
@@ -201,21 +201,28 @@ def start_crawl(
     screen = Terminal(*terminal, log) if terminal else None
     output = screen.slave if screen else os.open(log, os.O_WRONLY | os.O_CREAT)
     try:
-        process = _start_process(folder, env, output)
+        process = start_process(folder, env, output)
     finally:
         os.close(output)
     return RunningCrawl(process, folder, screen)
 
 
-def _start_process(folder: Path, env: Mapping[str, str] | None, output: int) -> Process:
-    """Scrapy keeps its .scrapy folder where it is started."""
+def start_process(
+    folder: Path,
+    env: Mapping[str, str] | None,
+    output: int,
+    command: Sequence[str] = (),
+) -> Process:
+    """Run a command of Scrapy, or the job that is written down in the folder. Scrapy
+    keeps its .scrapy folder where it is started."""
     whole = {**os.environ, **environment(), **(env or {})}
     if hasattr(os, "pidfd_open"):
         # Python reads some variables only when it starts.
         server = _fork_server(**(env or {}))
-        return server.start(str(folder), whole, output)
+        return server.start(str(folder), whole, output, command)
+    program = ("scrapy", *command) if command else ("tests.crawl",)
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.crawl"],
+        [sys.executable, "-m", *program],
         cwd=folder,
         env=whole,
         stdin=subprocess.DEVNULL,

@@ -25,10 +25,11 @@ import struct
 import subprocess
 import sys
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 _NUMBER = struct.Struct("i")
 
@@ -89,10 +90,14 @@ class ForkServer:
             )
         atexit.register(self._stop)
 
-    def start(self, folder: str, env: Mapping[str, str], output: int) -> ForkedProcess:
+    def start(
+        self, folder: str, env: Mapping[str, str], output: int, command: Sequence[str]
+    ) -> ForkedProcess:
+        """Run the job that is written down in the folder; or a ``command`` of Scrapy
+        there, if that is given."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            message = pickle.dumps((folder, dict(env)))
+            message = pickle.dumps((folder, dict(env), command))
             socket.send_fds(self._control, [message], [output, theirs.fileno()])
         return ForkedProcess(ours)
 
@@ -125,8 +130,8 @@ class _Server:
         self._selector = selectors.DefaultSelector()
         self._selector.register(control, selectors.EVENT_READ)
 
-    def serve(self) -> bool:
-        """Fork until the tests are over; return True in a child, which is to crawl."""
+    def serve(self) -> Callable[[], int] | None:
+        """Fork until the tests are over; in a child, return what it is to do."""
         while True:
             for key, _ in self._selector.select():
                 if key.data is not None:
@@ -135,13 +140,13 @@ class _Server:
                 message, fds, _, _ = socket.recv_fds(self._control, _MOST, 2)
                 if not message:
                     self._close()
-                    return False
+                    return None
                 output, channel = fds[0], socket.socket(fileno=fds[1])
                 if not self._fork(channel):
                     self._close()
-                    folder, env = pickle.loads(message)
+                    folder, env, command = pickle.loads(message)
                     _become(folder, env, output)
-                    return True
+                    return partial(_run_command, command) if command else _run_job
                 os.close(output)
 
     def _fork(self, channel: socket.socket) -> int:
@@ -185,16 +190,27 @@ def _become(folder: str, env: dict[str, str], output: int) -> None:
     os.close(output)
 
 
+def _run_job() -> int:
+    from tests.crawl import run_job
+
+    return run_job()
+
+
+def _run_command(command: Sequence[str]) -> int:
+    from scrapy.cmdline import execute
+
+    sys.path[0] = ""  # as for ``python -m scrapy``
+    execute(["scrapy", *command])
+    return 0  # it ends by itself
+
+
 def _main(control: int) -> int:
     # Ctrl-C is for the tests, and they end this.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _import_what_crawls_need()
     gc.freeze()  # so that children share it
-    if not _Server(socket.socket(fileno=control)).serve():
-        return 0
-    from tests.crawl import run_job
-
-    return run_job()
+    work = _Server(socket.socket(fileno=control)).serve()
+    return work() if work else 0
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.crawl import WARNINGS, RunningCrawl
+from tests.crawl import RunningCrawl, start_process
 from tests.wiki_archive import Archive, archive_of, read_archive, read_records
 
 if TYPE_CHECKING:
@@ -50,14 +49,8 @@ class Project:
     def start(self, *options: str, **env: str) -> RunningCrawl:
         logs = Path(tempfile.mkdtemp(prefix="example-"))
         with (logs / "log").open("wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "scrapy", "crawl", "irowiki", *options],
-                cwd=self.folder,
-                env={**os.environ, "PYTHONWARNINGS": WARNINGS, **env},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+            command = ("crawl", "irowiki", *options)
+            process = start_process(self.folder, env, log.fileno(), command)
         return RunningCrawl(process, logs)
 
     def crawl(self, *options: str, timeout: float = 120, **env: str) -> Crawl:

@@ -21,7 +21,7 @@ from tests.crawl import DEFAULTS, REACTOR_SETTINGS, REACTORS, Reactor, environme
 if TYPE_CHECKING:
     from pathlib import Path
 
-PLAN = Plan(requests=240, hosts=140)
+PLAN = Plan(requests=120, hosts=70)
 
 SETTINGS: dict[str, Any] = {
     **DEFAULTS,

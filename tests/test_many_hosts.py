@@ -170,15 +170,16 @@ class WalkAll(Walk):
 
 
 HOSTS = [f"127.0.1.{number}" for number in range(1, 21)]
+PAGES = 60
 
 
-def two_thousand_pages(site: Callable[..., Site]) -> Site:
+def many_pages(site: Callable[..., Site]) -> Site:
     def refuse_some_at_first(path: str, nth: int) -> Answer | None:
         # The count is over all hosts: some see a refusal, some do not.
         refused = path.endswith("7") and nth <= 5
         return Answer(429, {"Retry-After": "1"}) if refused else None
 
-    return site(100, hosts=HOSTS, answer=refuse_some_at_first)
+    return site(PAGES, hosts=HOSTS, answer=refuse_some_at_first)
 
 
 def job(server: Site, folder: Path) -> dict[str, Any]:
@@ -199,7 +200,7 @@ def served(server: Site) -> Counter[tuple[str, str]]:
     return Counter((a.host, a.path) for a in server.arrivals if a.status == 200)
 
 
-EVERYTHING = {(host, f"/page/{number}") for host in HOSTS for number in range(100)}
+EVERYTHING = {(host, f"/page/{number}") for host in HOSTS for number in range(PAGES)}
 
 
 def stop_ten_times(server: Site, folder: Path, *, kill: bool) -> None:
@@ -210,7 +211,7 @@ def stop_ten_times(server: Site, folder: Path, *, kill: bool) -> None:
             running.wait_for_log("Polite crawl")
             # Where none come any more, it is stopped during a pause.
             with suppress(TimeoutError):
-                server.wait_for_arrivals(arrived + chance.randrange(1, 150), timeout=2)
+                server.wait_for_arrivals(arrived + chance.randrange(1, 90), timeout=2)
             if kill:
                 running.kill()
             else:
@@ -221,7 +222,7 @@ def stop_ten_times(server: Site, folder: Path, *, kill: bool) -> None:
 def test_a_crawl_that_is_interrupted_ten_times_fetches_each_page_once(
     site: Callable[..., Site], tmp_path: Path
 ) -> None:
-    server = two_thousand_pages(site)
+    server = many_pages(site)
     stop_ten_times(server, tmp_path, kill=False)
     last = crawl(**job(server, tmp_path))
     assert last.stats["finish_reason"] == "finished"
@@ -232,12 +233,13 @@ def test_a_crawl_that_is_interrupted_ten_times_fetches_each_page_once(
 def test_a_crawl_that_is_killed_ten_times_misses_nothing(
     site: Callable[..., Site], tmp_path: Path
 ) -> None:
-    server = two_thousand_pages(site)
+    server = many_pages(site)
     stop_ten_times(server, tmp_path, kill=True)
     last = crawl(**job(server, tmp_path))
     assert last.stats["finish_reason"] == "finished"
     assert set(served(server)) == EVERYTHING
     again = served(server).total() - len(EVERYTHING)
     print(f"{again} of {len(EVERYTHING)} pages were fetched twice")
-    # At each kill, up to about 40 are in flight or being parsed.
-    assert again <= 10 * 60
+    # At each kill, up to about 40 are in flight or being parsed, and on a busy machine
+    # as many more as arrive, at 20/s from each host, before the spider has its turn.
+    assert again <= 10 * (60 + 20 * len(HOSTS) * server.jitter)
