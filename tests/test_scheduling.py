@@ -248,7 +248,8 @@ def test_a_job_of_another_queue_is_left_as_it_is(
     told: str,
 ) -> None:
     server = site(60)
-    settings = {**BRISK, **fixed(4), "JOBDIR": str(tmp_path), "DOWNLOAD_DELAY": 0.2}
+    settings = {**ONE_BY_ONE, **fixed(4), "DOWNLOAD_DELAY": 0.2}
+    settings["JOBDIR"] = str(tmp_path)
     with start_crawl(
         urls=server.page_urls(), settings={**settings, **begun_with}
     ) as running:
