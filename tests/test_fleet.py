@@ -102,11 +102,11 @@ def wait_for_members(redis: RedisServer) -> None:
 def test_four_processes_find_one_limit_together(
     site: Callable[..., Site], crawls: Callable[..., Crawls]
 ) -> None:
-    server = site(400, limit="20/second")
+    server = site(200, limit="20/second")
     results = crawls(server, SEARCHING).wait()
     assert_all_pages_once(server)
-    assert [len(result.items) for result in results] == [100] * PROCESSES
-    assert server.refusals() <= 20
+    assert [len(result.items) for result in results] == [50] * PROCESSES
+    assert server.refusals() <= 40
     # Each refusal has cut the rate once, whoever has seen it.
     cuts = sum(result.stats.get("politeness/slowdowns", 0) for result in results)
     assert cuts <= server.refusals()
@@ -197,7 +197,7 @@ def test_a_refusal_of_one_silences_all(
 def test_a_new_process_starts_with_what_the_others_know(
     how: str, site: Callable[..., Site], redis_server: RedisServer
 ) -> None:
-    server = site(150, limit="20/second")
+    server = site(100, limit="20/second")
     settings = {**SEARCHING, "POLITENESS_REDIS_URL": redis_server.url}
     crawl(urls=server.page_urls(), settings=settings)
     refusals, before = server.refusals(), len(server.arrivals)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -409,7 +410,8 @@ class TestGrant:
     ) -> None:
         assert len(ask(9, EVEN, (0.1, 0.0, 1, 1))["waits"]) == 3
         # The second has no more, so nothing is taken from the first.
-        ask(1, EVEN, (60.0, 0.0, 1, 1))
+        while not ask(1, EVEN, (60.0, 0.0, 1, 1))["waits"]:
+            time.sleep(0.05)
         before = ask(0, EVEN)["nexts"]
         assert ask(1, EVEN, (60.0, 0.0, 1, 1))["waits"] == []
         assert ask(0, EVEN)["nexts"][0] <= before[0]

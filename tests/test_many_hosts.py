@@ -145,7 +145,7 @@ def test_while_everything_is_held_the_process_sleeps(site: Callable[..., Site]) 
         return crawl(urls=urls, settings=settings)
 
     busy, idle = run(longest_wait=0.1), run(longest_wait=6)
-    assert idle.seconds - busy.seconds > 4
+    assert idle.seconds > 5.5
     assert idle.cpu_seconds - busy.cpu_seconds < 0.3
 
 
