@@ -28,7 +28,7 @@ Made = TypeVar("Made")
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Most tests wait for a clock most of the time, and each worker collects them all."""
+    """Most tests wait for a clock most of the time; but each worker collects all."""
     return min(3 * (os.cpu_count() or 1), 12)
 
 
