@@ -138,7 +138,7 @@ def test_two_keys_on_one_host_have_a_budget_each(site: Callable[..., Site]) -> N
     # While one key waits, the other goes on at its own rate.
     assert max(later - at for at, later in pairwise(times["a"])) > 1.9
     assert times["b"][-1] - times["b"][0] < 1.5 + server.lost
-    assert min(later - at for at, later in pairwise(times["b"])) > 0.07
+    assert times["b"][-1] - times["b"][0] > 7 * 0.1 - server.jitter
 
 
 def test_copied_response_meta_does_no_harm(site: Callable[..., Site]) -> None:

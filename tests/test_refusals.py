@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from email.utils import formatdate
+from itertools import pairwise
 from statistics import median
 from time import time
 from typing import TYPE_CHECKING, Any
@@ -41,9 +42,11 @@ def refuse_first(path: str, **answer: Any) -> Callable[[str, int], Answer | None
 
 
 def silence_after(server: Site, path: str) -> float:
-    """For how long nothing arrived after the first request for ``path``."""
+    """For how long nothing arrived after the first request for ``path``. What was sent
+    before its answer was there may still have come."""
     refused_at = next(a.at for a in server.arrivals if a.path == path)
-    return min(a.at for a in server.arrivals if a.at > refused_at) - refused_at
+    times = [a.at for a in server.arrivals if a.at >= refused_at]
+    return max(later - at for at, later in pairwise(times))
 
 
 @pytest.mark.parametrize("retry_after", [None, lambda wait: str(int(wait) + 1)])
