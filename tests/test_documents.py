@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from scrapy_politeness.settings import DEFAULTS
+from scrapy_politeness.config.policy import SETTINGS
 from tests import picture
 from tests.documents import DOCUMENTS, README, ROOT, Document
 
@@ -39,7 +39,7 @@ def test_the_front_page_leads_to_every_chapter() -> None:
 def test_every_setting_that_is_mentioned_exists(path: Path) -> None:
     text = Document(path).text
     names = set(re.findall(r"\bPOLITENESS_[A-Z_]*[A-Z]\b", text))
-    assert names <= set(DEFAULTS)
+    assert names <= set(SETTINGS)
 
 
 def test_the_picture_is_one_that_is_drawn_today() -> None:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from scrapy.settings import Settings
 
+from scrapy_politeness.config.policy import Policy
 from scrapy_politeness.core.governor import Bounds
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.scope import Scope
 from scrapy_politeness.giving_up import GivingUp
 from scrapy_politeness.observe.news import MOST_IN_STATS
-from scrapy_politeness.policy import Policy
 from scrapy_politeness.simulator import (
     ConnectionLimit,
     Healthy,

@@ -14,6 +14,8 @@ import pyte
 import pytest
 from scrapy.settings import Settings
 
+from scrapy_politeness.config.policy import Policy
+from scrapy_politeness.config.settings import PolicyError
 from scrapy_politeness.core.health import Health, Status
 from scrapy_politeness.core.pace import Limit
 from scrapy_politeness.observe import progress as progress_module
@@ -22,8 +24,6 @@ from scrapy_politeness.observe.census import Census, SlotView
 from scrapy_politeness.observe.outlook import Outlook
 from scrapy_politeness.observe.screen import Screen
 from scrapy_politeness.observe.tally import Tally
-from scrapy_politeness.policy import Policy
-from scrapy_politeness.settings import PolicyError
 from tests.crawl import REACTORS, Reactor, crawl, start_crawl
 from tests.hostile import HOSTILE_NAMES, is_harmless
 from tests.settings import fixed
@@ -333,8 +333,9 @@ def test_without_rich_a_terminal_gets_lines_and_a_demand_is_an_error(
         return type(made).__name__
 
     assert kind() == "LiveProgress"
-    for module in ("scrapy_politeness.rules", "scrapy_politeness.observe.progress"):
-        monkeypatch.setattr(f"{module}.find_spec", lambda name: None)
+    for module in ("config.rules", "observe.progress"):
+        find_spec = f"scrapy_politeness.{module}.find_spec"
+        monkeypatch.setattr(find_spec, lambda name: None)
     assert kind() == "LoggedProgress"
     with pytest.raises(PolicyError, match=r"PROGRESS=True: needs .* rich: pip"):
         Policy.read(Settings({"POLITENESS_PROGRESS": True}))

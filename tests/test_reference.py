@@ -8,28 +8,29 @@ import inspect
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from scrapy.settings import Settings
 
 import scrapy_politeness
 from scrapy_politeness import PolitenessExtension, RateLimiter, signals
 from scrapy_politeness.commands.politeness import Command
+from scrapy_politeness.config.policy import SETTINGS
 from scrapy_politeness.core.governor import Bounds
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.scope import Scope
 from scrapy_politeness.observe.ledger import Ledger
 from scrapy_politeness.observe.metrics import Picture, Pictures
-from scrapy_politeness.settings import _LIMIT_RULES, DEFAULTS
 from scrapy_politeness.simulator import FixedWindow, TokenBucket, simulate
 from tests.documents import README, ROOT, Document, quoted
 from tests.observed import Newsroom
 from tests.ready import conduct_of
+from tests.tables import REFERENCE, TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from scrapy.crawler import Crawler
 
-REFERENCE = Document(ROOT / "docs" / "reference.md")
 SOURCES = sorted((ROOT / "scrapy_politeness").rglob("*.py"))
 TREES = [ast.parse(path.read_text("utf-8")) for path in SOURCES]
 
@@ -55,21 +56,15 @@ def members(cls: type) -> set[str]:
     return {n for n in vars(cls) if not n.startswith("_")} - {"from_crawler"}
 
 
-def settings_in(document: Document) -> dict[str, Any]:
-    rows = document.rows("Settings")
-    return {quoted(row[0])[0]: ast.literal_eval(row[1].strip("`")) for row in rows}
-
-
-def test_settings_with_their_defaults() -> None:
-    assert settings_in(REFERENCE) == DEFAULTS
+@pytest.mark.parametrize("heading", TABLES)
+def test_tables_that_are_made_from_the_code(heading: str) -> None:
+    """``python -m tests.tables`` writes them again."""
+    assert REFERENCE.rows(heading) == TABLES[heading]
 
 
 def test_the_defaults_on_the_front_page() -> None:
-    assert settings_in(Document(README)).items() <= DEFAULTS.items()
-
-
-def test_keys_of_limits() -> None:
-    assert first_column("Keys of POLITENESS_LIMITS") == set(_LIMIT_RULES)
+    for name, default, _ in Document(README).rows("Settings"):
+        assert default == f"`{SETTINGS[name.strip('`')].default!r}`"
 
 
 def test_keys_of_request_meta() -> None:

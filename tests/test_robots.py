@@ -12,7 +12,7 @@ from scrapy.http import Response
 from scrapy.http.request import NO_CALLBACK
 from scrapy.settings import Settings
 
-from scrapy_politeness.policy import Policy
+from scrapy_politeness.config.policy import Policy
 from scrapy_politeness.robots import OWN_FETCH, Robots
 from tests.crawl import REACTORS, Reactor, crawl, start_crawl
 from tests.settings import JITTER, fixed

@@ -15,10 +15,9 @@ from scrapy_politeness.commands.probe import Finding, RobotsProbe
 from scrapy_politeness.commands.state import Known, open_state, read
 from scrapy_politeness.commands.terminal import CommandError, say, say_json
 from scrapy_politeness.commands.verdict import lines
+from scrapy_politeness.config.policy import Policy
 from scrapy_politeness.core.pace import Limit
 from scrapy_politeness.observe.names import public
-from scrapy_politeness.policy import Policy
-from scrapy_politeness.settings import is_enabled
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -33,7 +32,6 @@ SUMMARY = "Tell how a page would be crawled: robots.txt, settings, what was lear
 class Check:
     url: str
     policy: Policy
-    enabled: bool
     obeys_robots: bool
     finding: Finding
     known: Known | None
@@ -41,7 +39,7 @@ class Check:
     @property
     def why_free(self) -> str | None:
         """Why nothing limits the page; None if something does."""
-        if not self.enabled:
+        if not self.policy.enabled:
             return "POLITENESS_ENABLED is off"
         if self.finding.status is not None:
             return None
@@ -83,7 +81,7 @@ def run(command: ScrapyCommand, opts: Namespace) -> int:
     finding, known = _crawl(command, opts.url, spider, policy)
     obeys_robots = settings.getbool("ROBOTSTXT_OBEY")
     url = without_credentials(opts.url)
-    check = Check(url, policy, is_enabled(settings), obeys_robots, finding, known)
+    check = Check(url, policy, obeys_robots, finding, known)
     if opts.json:
         say_json(as_dict(check))
     else:

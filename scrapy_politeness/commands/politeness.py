@@ -12,7 +12,7 @@ from scrapy.settings import SETTINGS_PRIORITIES
 
 from scrapy_politeness.commands import check, report, simulate, state
 from scrapy_politeness.commands.terminal import CommandError, warn
-from scrapy_politeness.settings import PolicyError
+from scrapy_politeness.config.settings import PolicyError
 
 if TYPE_CHECKING:
     import argparse

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from scrapy.exceptions import UsageError
 
-from scrapy_politeness import rules
 from scrapy_politeness.commands.plot import FINE, PLAIN, Plot
 from scrapy_politeness.commands.terminal import CommandError, encodable, say, say_json
+from scrapy_politeness.config import rules
+from scrapy_politeness.config.policy import Policy
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.core.scope import Scope
-from scrapy_politeness.policy import Policy
 from scrapy_politeness.simulator import (
     FixedWindow,
     Healthy,

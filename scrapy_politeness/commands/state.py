@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from scrapy.exceptions import UsageError
 
 from scrapy_politeness.commands.terminal import CommandError, say, say_json, table, warn
+from scrapy_politeness.config.policy import Policy
 from scrapy_politeness.observe.text import duration, escaped, rate, shortened
-from scrapy_politeness.policy import Policy
 from scrapy_politeness.stores.state import State
 
 if TYPE_CHECKING:

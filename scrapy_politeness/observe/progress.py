@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from scrapy import Spider
 
+    from scrapy_politeness.config.policy import Policy
     from scrapy_politeness.observe.census import Census
     from scrapy_politeness.observe.outlook import Prospect
-    from scrapy_politeness.policy import Policy
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from scrapy_politeness.observe.text import counted
 if TYPE_CHECKING:
     from scrapy import Spider
 
-    from scrapy_politeness.policy import Policy
+    from scrapy_politeness.config.policy import Policy
 
 logger = logging.getLogger(__name__)
 
