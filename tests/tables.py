@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from scrapy_politeness.config.policy import SETTINGS
 from scrapy_politeness.config.slots import KEYS
+from scrapy_politeness.core.health import Health
+from scrapy_politeness.observe.figures import FIGURES
 from tests.documents import ROOT, Document
 
 if TYPE_CHECKING:
@@ -29,9 +31,34 @@ def _keys() -> Iterator[list[str]]:
         yield [f"`{name}`", key.meaning]
 
 
+def _stats() -> Iterator[list[str]]:
+    for figure in FIGURES:
+        if figure.stat:
+            yield [f"`politeness/slots/<slot>/{figure.stat}`", figure.meaning]
+
+
+def _metrics() -> Iterator[list[str]]:
+    for figure in FIGURES:
+        if figure.metric:
+            end = "_total" if figure.is_count else ""
+            label = (
+                f"`slot`, `{figure.label}`: `{figure.name}`"
+                if figure.label
+                else "`slot`"
+            )
+            yield [f"`{figure.metric}{end}`", label, figure.meaning]
+    yield [
+        "`health`",
+        "`slot`, `health`",
+        "1 for the slot's health: " + ", ".join(f"`{h.value}`" for h in Health),
+    ]
+
+
 TABLES = {
     "Settings": list(_settings()),
     "Keys of POLITENESS_LIMITS": list(_keys()),
+    "Stats of each slot": list(_stats()),
+    "Metrics of each slot": list(_metrics()),
 }
 
 

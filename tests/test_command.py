@@ -20,7 +20,6 @@ from scrapy.settings import Settings
 from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.observe.report import (
     VERSION,
-    Figures,
     Report,
     Series,
     SlotReport,
@@ -414,9 +413,10 @@ def test_simulate_says_when_a_setting_keeps_it_below_the_limit(
 
 
 def report_of(name: str) -> Report:
-    figures = Figures(40, 37, 3, 0, 0, 3, 95.5, {"host": 61.0, "start": 34.5})
+    figures = {"sent": 40, "served": 37, "refused": 3, "timed_out": 0, "waited": 95.5}
+    causes = {"host": 61.0, "start": 34.5}
     series = Series(1.0, [40.0], [3], [0.0], [2.0], [None])
-    slot = SlotReport(name, figures, 1.5, 2.0, None, "healthy", series)
+    slot = SlotReport(name, {**figures, "rate": 2.0}, causes, "healthy", series)
     return Report(
         version=VERSION,
         software="scrapy-politeness",
@@ -424,11 +424,10 @@ def report_of(name: str) -> Report:
         started="2026-01-02T03:04:05+00:00",
         seconds=100.0,
         finish_reason="finished",
-        total=figures,
-        series=series,
+        total=SlotReport("all", figures, causes, None, series),
         slots=[slot],
         others=7,
-        other=Figures(9, 9, 0, 0, 0, 0, 0.0, {}),
+        other=SlotReport("others", {"sent": 9, "served": 9}, {}, None, None),
     )
 
 
@@ -440,11 +439,12 @@ def test_report_prints_what_the_page_has(
     write_report(report_of("a.example"), path)
     done = here("report", str(path))
     assert done.exit_code == 0
-    assert "shop: finished, after 1 min 40 s" in done.out
-    assert "40 requests sent, 37 served, 3 refused" in done.out
+    assert "shop: finished after 1 min 40 s" in done.out
+    assert "40 requests sent: 37 served, 3 refused" in done.out
     assert re.search(r"1 min 1 s  the host\n +34 s  the careful", done.out)
-    assert re.search(r"^a.example +40 +3 +0 +1 min 35 s +2/s +healthy$", done.out, re.M)
-    assert "and 7 more hosts, with 9 requests" in done.out
+    assert re.search(r"^host +pages +refused +waited +rate +health$", done.out, re.M)
+    assert re.search(r"^a.example +37 +3 +1 min 35 s +2/s +healthy$", done.out, re.M)
+    assert "and 7 more hosts with 9 requests" in done.out
     assert here("report", "--json", str(path)).json["slots"][0]["name"] == "a.example"
 
 
@@ -460,10 +460,10 @@ def test_hostile_names_in_a_report_do_no_harm_in_a_terminal(
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (None, "cannot be read: No such file"),
-        (b"", "is not a report"),
-        (b"\xff\xfe", "is not a report"),
-        (b"<p>\x1b[2J</p>", "is not a report"),
+        (None, "cannot read "),
+        (b"", "is not a readable report"),
+        (b"\xff\xfe", "is not a readable report"),
+        (b"<p>\x1b[2J</p>", "is not a readable report"),
     ],
 )
 def test_what_is_no_report_is_said_in_one_line(

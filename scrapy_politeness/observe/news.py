@@ -10,6 +10,7 @@ from scrapy_politeness import signals
 from scrapy_politeness.core.cause import Cause
 from scrapy_politeness.core.outcome import Verdict
 from scrapy_politeness.observe.closing import tell_troubles
+from scrapy_politeness.observe.figures import FIGURES
 from scrapy_politeness.observe.names import printable
 from scrapy_politeness.observe.rates import RateNews, reason_of, was_bad_luck
 from scrapy_politeness.observe.tally import NO_WAIT
@@ -159,23 +160,10 @@ class News:
         self._stats.set_value("politeness/slots", len(census.slots) + census.others)
         self._stats.set_value("politeness/held_seconds", census.total.waited)
         for view in census.top(MOST_IN_STATS):
-            tally, status = view.tally, view.status
-            place = f"politeness/slots/{printable(view.key)}/"
-            figures: dict[str, float | None] = {
-                "served": tally.served,
-                "refused": tally.refused,
-                "timed_out": tally.timed_out,
-                "rescheduled": tally.rescheduled,
-                "given_up": tally.given_up,
-                "held_seconds": tally.waited,
-                "average_interval": tally.average_interval,
-                "rate": None if status is None else status.rate,
-                "ceiling": None if status is None else status.ceiling,
-                "bad_luck": None if status is None else status.bad_luck,
-            }
-            for name, figure in figures.items():
-                if figure:
-                    self._stats.set_value(place + name, figure)
+            for figure in FIGURES:
+                if figure.stat and (value := figure.read(view)):
+                    key = f"politeness/slots/{printable(view.key)}/{figure.stat}"
+                    self._stats.set_value(key, value)
 
     def resumed(self, slot: Scope) -> None:
         self._log.debug("%(slot)s: no longer silent", {"slot": printable(slot.key)})

@@ -137,11 +137,8 @@ def _counts(census: Census, prospect: Prospect | None) -> str:
 
 
 def _of_slot(census: Census) -> str:
-    """Of the slot that there is most to see of."""
-    if not census.slots or census.slots[0].status is None:
+    """The slot with the most to see."""
+    if not census.slots or (status := census.slots[0].status) is None:
         return ""
     view = census.slots[0]
-    status = census.slots[0].status
-    silent = f", {duration(status.silent_for)} left" if status.silent_for else ""
-    name = printable(view.key)
-    return f"; {name}: {rate(status.rate)}, {status.health.value}{silent}"
+    return f"; {printable(view.key)}: {rate(status.rate)}, {view.condition}"

@@ -77,6 +77,14 @@ def percent(share: float) -> str:
     return f"{number:.1g} %" if number < 9.5 else f"{number:.0f} %"
 
 
+def number(count: float) -> str:
+    return f"{count:,}"
+
+
+def interval(seconds: float) -> str:
+    return f"{1000 * seconds:.0f} ms" if seconds < 1 else f"{seconds:.3g} s"
+
+
 def rate(per_second: float) -> str:
     """Low rates are easier to read by the minute."""
     unit = rate_unit(per_second or 1.0)
