@@ -130,7 +130,7 @@ def test_redirects_of_both_kinds_lead_to_a_refusal_and_in_the_end_to_the_page(
     }
     assert len(server.arrivals) == 2
     assert Counter(a.status for a in abroad.arrivals) == {429: 2, 200: 2}
-    assert "127.0.0.2: silent for" in result.log
+    assert "127.0.0.2: pausing for" in result.log
     # Cookies are another host's business.
     assert not any("Cookie" in a.headers for a in abroad.arrivals)
 

@@ -21,7 +21,7 @@ from scrapy_politeness.core.pace import Limit
 from scrapy_politeness.observe import progress as progress_module
 from scrapy_politeness.observe.board import draw
 from scrapy_politeness.observe.census import Census, SlotView
-from scrapy_politeness.observe.outlook import Outlook
+from scrapy_politeness.observe.progress import Outlook
 from scrapy_politeness.observe.screen import Screen
 from scrapy_politeness.observe.tally import Tally
 from tests.crawl import REACTORS, Reactor, crawl, start_crawl
@@ -92,7 +92,7 @@ def test_in_a_terminal_counts_are_right_and_nothing_else_is_disturbed(
     assert done.returncode == 0
     lines = rendered(done.log)
     [counts] = [line for line in lines if "done" in line]
-    assert re.fullmatch(r"pages: 30 done, 0 waiting, 0 under way, after \d s", counts)
+    assert re.fullmatch(r"pages: 30 done, 0 waiting, 0 in progress, after \d s", counts)
     assert len([line for line in lines if line.startswith("  127.0.0.1")]) == 1
     for url in pages.page_urls():
         assert f"printed {url}" in lines
@@ -123,7 +123,7 @@ def test_it_shows_what_waits_and_for_how_long_a_host_is_paused(
         )
         done = running.wait()
     [summary] = [line for line in rendered(done.log) if "done" in line]
-    assert "12 done, 0 waiting, 0 under way, 1 refused" in summary
+    assert "12 done, 0 waiting, 0 in progress, 1 refused" in summary
 
 
 def test_piped_there_is_a_line_now_and_then_and_nothing_else(

@@ -184,11 +184,20 @@ def test_texts_to_search_the_log_for_with_their_levels() -> None:
 
 def log_calls() -> Iterator[tuple[str, str]]:
     """Level and message; where the level is worked out, it is "any"."""
-    for node in nodes():
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            level = LOGGING.get(node.func.attr, "any")
-            for argument in node.args[:2]:
-                if isinstance(argument, ast.Constant) and isinstance(
-                    argument.value, str
-                ):
-                    yield level, argument.value
+    for function in nodes():
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        inside = list(ast.walk(function))
+        named = {
+            node.targets[0].id: node.value
+            for node in inside
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+        }
+        for node in inside:
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                level = LOGGING.get(node.func.attr, "any")
+                for argument in node.args[:3]:
+                    if isinstance(argument, ast.Name):
+                        argument = named.get(argument.id, argument)
+                    if isinstance(argument, ast.Constant):
+                        yield level, str(argument.value)

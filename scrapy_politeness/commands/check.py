@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from scrapy.commands import ScrapyCommand
 
-SUMMARY = "Tell how a page would be crawled: robots.txt, settings, what was learned"
+SUMMARY = "Show how a page would be crawled: robots.txt, settings, learned rates"
 
 
 @dataclass(frozen=True)
@@ -38,17 +38,17 @@ class Check:
 
     @property
     def why_free(self) -> str | None:
-        """Why nothing limits the page; None if something does."""
+        """Why the page is not limited; None if it is."""
         if not self.policy.enabled:
             return "POLITENESS_ENABLED is off"
         if self.finding.status is not None:
             return None
         off = self.policy.is_off(self.finding.slot)
-        return "its rate or delay is set to 0" if off else "POLITENESS_EXEMPT has it"
+        return "its rate or delay is set to 0" if off else "it is in POLITENESS_EXEMPT"
 
     @property
     def fastest(self) -> float | None:
-        """The highest rate that the crawl may ever get to."""
+        """The highest rate that the crawl may reach."""
         own, robots = self.finding.policy, self.finding.robots
         if own is None:
             return None
@@ -68,7 +68,7 @@ class Check:
 def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("url", metavar="URL")
     parser.add_argument(
-        "--spider", metavar="NAME", help="with the custom_settings of this spider"
+        "--spider", metavar="NAME", help="use the custom_settings of this spider"
     )
 
 
@@ -94,7 +94,7 @@ def validate_url(url: str) -> None:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError as error:
-        raise UsageError(f"{public(url)!r} is no URL: {error}") from None
+        raise UsageError(f"{public(url)!r} is not a URL: {error}") from None
     if parts.scheme.lower() not in ("http", "https") or not host:
         raise UsageError(
             f"{public(url)!r} must be a URL such as https://example.org/page"
@@ -112,7 +112,7 @@ def _spider(command: ScrapyCommand, name: str | None) -> type[Spider]:
     try:
         return command.crawler_process.spider_loader.load(name)
     except KeyError:
-        raise UsageError(f"there is no spider {name!r}") from None
+        raise UsageError(f"unknown spider {name!r}") from None
 
 
 def _crawl(
@@ -134,7 +134,7 @@ def _crawl(
     process.crawl(probe, page=url, look=look, found=findings.append)
     process.start()
     if not findings:
-        raise CommandError("the crawl of robots.txt failed; the log says why")
+        raise CommandError("cannot fetch robots.txt; see the log")
     return findings[0], known[0] if known else None
 
 

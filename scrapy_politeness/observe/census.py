@@ -99,7 +99,7 @@ class Census:
         """For a console: ``print(politeness.census())``."""
         head = (
             f"{self.done} done, {self.pending} in the scheduler, {self.in_progress} in "
-            f"progress; held back for {duration(self.total.waited)} in all"
+            f"progress; held back for {duration(self.total.waited)} in total"
         )
         return "\n".join((head, *map(str, self.top(_MOST_PRINTED))))
 

@@ -1,4 +1,4 @@
-"""Words for people, in which nothing from outside can do harm."""
+"""Text for people, in which nothing from outside can do harm."""
 
 from __future__ import annotations
 
@@ -92,9 +92,9 @@ def rate(per_second: float) -> str:
 
 
 def limits(learned: Learned) -> Iterator[str]:
-    """What an earlier run has learned of a host."""
+    """What an earlier run learned about a host."""
     if learned.ceiling is not None and learned.spread is None:
-        yield f"the host stood {rate(learned.ceiling)}, and no limit was found"
+        yield f"the host served {rate(learned.ceiling)}, and no limit was found"
     elif learned.ceiling is not None:
         yield f"the host allows {rate(learned.ceiling)}"
     if learned.concurrency is not None:
