@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 from scrapy.exceptions import NotConfigured
 
+from scrapy_politeness.config.policy import is_enabled
+from scrapy_politeness.config.settings import errors_logged
 from scrapy_politeness.extension import PolitenessExtension
+from scrapy_politeness.job import reject_own_job
 from scrapy_politeness.middleware import PolitenessMiddleware, RescheduleMiddleware
 from scrapy_politeness.pqueue import PolitePriorityQueue
 from scrapy_politeness.robots_size import RobotsSizeMiddleware
-from scrapy_politeness.settings import is_enabled, reject_own_job, told
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
@@ -25,7 +27,7 @@ _ROBOTS_SIZE_ORDER = 580
 
 class Addon:
     def update_settings(self, settings: BaseSettings) -> None:
-        with told():
+        with errors_logged():
             if not is_enabled(settings):
                 reject_own_job(settings)
                 raise NotConfigured

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.statscollectors import StatsCollector
 
+    from scrapy_politeness.config.policy import Policy
     from scrapy_politeness.core.hours import Hours
     from scrapy_politeness.core.lessons import Change
     from scrapy_politeness.core.route import Flight, Route
     from scrapy_politeness.core.scope import Scope
-    from scrapy_politeness.policy import Policy
     from scrapy_politeness.slot_queue import SlotQueue
 
 # Seconds. The wall clock, which robots.txt means, and the monotonic one drift apart: a

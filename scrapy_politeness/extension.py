@@ -9,14 +9,15 @@ from scrapy import signals
 from scrapy.exceptions import NotConfigured
 from scrapy.extensions.telnet import update_telnet_vars
 
-from scrapy_politeness import rules
 from scrapy_politeness.conduct import Conduct
+from scrapy_politeness.config import rules
+from scrapy_politeness.config.policy import Policy, is_enabled
+from scrapy_politeness.config.settings import errors_logged
+from scrapy_politeness.job import reject_job_of_others
 from scrapy_politeness.observe.observers import Observers
 from scrapy_politeness.observe.reporter import publish, report_of
 from scrapy_politeness.observe.terms import tell_terms
-from scrapy_politeness.policy import Policy
 from scrapy_politeness.robots_size import RobotsDownload
-from scrapy_politeness.settings import is_enabled, reject_job_of_others, told
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -57,7 +58,7 @@ class PolitenessExtension:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        with told(crawler.spider):
+        with errors_logged(crawler.spider):
             return cls(crawler)
 
     def set_rate(self, slot: str, rate: float) -> None:

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
 
+    from scrapy_politeness.config.policy import Policy
     from scrapy_politeness.core.outcome import Outcome
     from scrapy_politeness.core.scope import Scope
     from scrapy_politeness.engine import Engine
     from scrapy_politeness.layers import Layers
-    from scrapy_politeness.policy import Policy
 
 logger = logging.getLogger(__name__)
 

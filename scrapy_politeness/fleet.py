@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
     from scrapy import Spider
 
+    from scrapy_politeness.config.policy import Policy
     from scrapy_politeness.core.budget import Budget
     from scrapy_politeness.core.lessons import Change
     from scrapy_politeness.core.outcome import Outcome, Permit
     from scrapy_politeness.core.route import Route
     from scrapy_politeness.core.scope import Scope
-    from scrapy_politeness.policy import Policy
 
 logger = logging.getLogger(__name__)
 

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from scrapy import Request, Spider
 
+    from scrapy_politeness.config.policy import Policy
     from scrapy_politeness.core.lessons import Change
     from scrapy_politeness.core.outage import Outage
     from scrapy_politeness.core.outcome import Outcome
     from scrapy_politeness.core.scope import Scope
     from scrapy_politeness.observe.news import News
-    from scrapy_politeness.policy import Policy
 
 logger = logging.getLogger(__name__)
 

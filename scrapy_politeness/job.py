@@ -1,15 +1,55 @@
-"""Whose requests wait in a job directory."""
+"""Whose requests wait in a job directory, and which runs may resume it."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scrapy.core.scheduler import Scheduler
+from scrapy.utils.misc import load_object
+
+from scrapy_politeness.config.settings import PolicyError
+
+if TYPE_CHECKING:
+    from scrapy.settings import BaseSettings
 
 # What Scrapy writes into active.json for a queue that still has requests. A list, so
 # that Scrapy's own default queue refuses to start on it instead of finding nothing.
 SIGNATURE = ["scrapy_politeness.PolitePriorityQueue"]
 
 DATABASE = "requests.sqlite"
+
+
+def reject_job_of_others(settings: BaseSettings) -> None:
+    """Before Scrapy opens the job, and overwrites what it could be resumed with."""
+    queue = load_object(settings["SCHEDULER_PRIORITY_QUEUE"])
+    is_polite = getattr(queue, "signature", None) is SIGNATURE
+    jobdir = settings["JOBDIR"]
+    if is_polite and _has_job(settings) and has_requests_of_others(jobdir):
+        raise PolicyError(
+            "JOBDIR",
+            jobdir,
+            "this job was started with a SCHEDULER_PRIORITY_QUEUE other than "
+            "scrapy_politeness.PolitePriorityQueue, and can only be resumed with that",
+        )
+
+
+def reject_own_job(settings: BaseSettings) -> None:
+    """The other way round, when the add-on is off."""
+    if _has_job(settings) and has_requests_of_ours(settings["JOBDIR"]):
+        raise PolicyError(
+            "POLITENESS_ENABLED",
+            settings["POLITENESS_ENABLED"],
+            f"the job in JOBDIR={settings['JOBDIR']!r} was started with "
+            "scrapy-politeness enabled, and can only be resumed with it enabled",
+        )
+
+
+def _has_job(settings: BaseSettings) -> bool:
+    """Schedulers other than Scrapy's may keep their requests elsewhere."""
+    scheduler = load_object(settings["SCHEDULER"])
+    return bool(settings["JOBDIR"]) and issubclass(scheduler, Scheduler)
 
 
 def has_requests_of_ours(jobdir: str) -> bool:
@@ -29,8 +69,8 @@ def _queue(jobdir: str) -> Path:
 
 
 def _left(folder: Path) -> object:
-    """Return what the last run's queue has said of its requests, None for nothing."""
+    """Return what the last run's queue said about its requests, None for nothing."""
     try:
         return json.loads((folder / "active.json").read_bytes()) or None
-    except (OSError, ValueError):  # not there, or damaged, which Scrapy tells itself
+    except (OSError, ValueError):  # missing, or damaged, which Scrapy reports itself
         return None

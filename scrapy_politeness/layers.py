@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.http import Response
 
+    from scrapy_politeness.config.policy import Policy
+    from scrapy_politeness.config.slots import SlotPolicy
     from scrapy_politeness.engine import Engine
     from scrapy_politeness.fleet import Fleet
-    from scrapy_politeness.policy import Policy, SlotPolicy
 
 # Lets one request pass without waiting.
 EXEMPT = "politeness_exempt"

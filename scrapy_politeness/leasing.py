@@ -16,10 +16,10 @@ from scrapy_politeness.stores.replies import Granted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from scrapy_politeness.config.policy import Policy
     from scrapy_politeness.core.budget import Budget
     from scrapy_politeness.core.leases import Leases, Terms
     from scrapy_politeness.core.route import Route
-    from scrapy_politeness.policy import Policy
     from scrapy_politeness.stores.redis import Keys
     from scrapy_politeness.stores.server_clock import ServerClock
 

@@ -10,9 +10,9 @@ from collections import deque
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from scrapy_politeness import rules
+from scrapy_politeness.config import rules
+from scrapy_politeness.config.rules import checked
 from scrapy_politeness.core.pace import Pace
-from scrapy_politeness.rules import checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable

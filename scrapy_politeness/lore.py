@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Iterator
 
+    from scrapy_politeness.config.policy import Policy
     from scrapy_politeness.core.lessons import Change, Lessons
     from scrapy_politeness.core.outcome import Outcome, Permit
     from scrapy_politeness.core.scope import Scope
-    from scrapy_politeness.policy import Policy
     from scrapy_politeness.stores.redis import Keys
     from scrapy_politeness.stores.replies import Saved
     from scrapy_politeness.stores.server_clock import ServerClock

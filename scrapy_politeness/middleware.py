@@ -14,6 +14,7 @@ from scrapy.exceptions import IgnoreRequest, NotConfigured
 from scrapy.http.request import NO_CALLBACK
 
 from scrapy_politeness.classify import classify_exception, classify_response
+from scrapy_politeness.config.policy import is_enabled
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.engine import host_of
 from scrapy_politeness.extension import PolitenessExtension
@@ -29,7 +30,6 @@ from scrapy_politeness.robots import (
     robots_site,
 )
 from scrapy_politeness.robots_size import limit_unpacking, unlimit_download
-from scrapy_politeness.settings import is_enabled
 
 if TYPE_CHECKING:
     from scrapy import Request

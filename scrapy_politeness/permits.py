@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from scrapy import Spider
 
     from scrapy_politeness.conduct import Conduct
+    from scrapy_politeness.config.policy import Policy
     from scrapy_politeness.core.route import Route
     from scrapy_politeness.core.scope import Scope
     from scrapy_politeness.fleet import Fleet
     from scrapy_politeness.layers import Layers
-    from scrapy_politeness.policy import Policy
 
 
 def open_fleet(policy: Policy, conduct: Conduct, spider: Spider | None) -> Fleet | None:

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from scrapy import Spider
     from scrapy.http import Response
 
+    from scrapy_politeness.config.policy import Policy
     from scrapy_politeness.core.hours import Hours
     from scrapy_politeness.core.scope import Scope
     from scrapy_politeness.engine import Engine
-    from scrapy_politeness.policy import Policy
 
 logger = logging.getLogger(__name__)
 

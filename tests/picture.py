@@ -146,8 +146,8 @@ class _Counted(Cubic):
 
 def account(host: Host) -> str:
     """What the text around the picture says of that crawl."""
-    figures = crawl(host).figures
-    return f"{figures.sent:,} requests, of which {figures.refused} were refused"
+    slot = crawl(host)
+    return f"{slot['sent']:,} requests, of which {slot['refused']} were refused"
 
 
 def _panel(host: Host, top: float, other: list[float] | None = None) -> str:

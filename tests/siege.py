@@ -158,9 +158,9 @@ def _packed_lines(size: Size) -> Answer:
 _GIVEN_UP = (
     "{}: nothing served for",
     "is given up (POLITENESS_GIVE_UP_AFTER",
-    "In all, {}:",
+    "Summary for {}:",
 )
-_TIMED_OUT = ("{}: rate ", "/s because of timeout; silent", "retrying <GET http://{}")
+_TIMED_OUT = ("{}: rate ", "/s because of timeout; pausing", "retrying <GET http://{}")
 _TOO_LONG = ("robots.txt of http://{}", "is longer than 500 KiB")
 
 ATTACKS = (
@@ -191,7 +191,7 @@ ATTACKS = (
     Attack(
         "a redirect loop with Retry-After: 3600",
         _loop(Retry_After="3600"),
-        ("{}: silent for", *_GIVEN_UP[:2]),
+        ("{}: pausing for", *_GIVEN_UP[:2]),
         frozenset({"GivenUp", "IgnoreRequest"}),
     ),
     Attack(
@@ -254,7 +254,7 @@ ATTACKS = (
     Attack(
         "many hosts that all refuse for ever",
         _always(Answer(429, {"Retry-After": "3600"})),
-        ("In all, other slots:",),
+        ("Summary for other slots:",),
         frozenset({"GivenUp"}),
         many_hosts=True,
     ),

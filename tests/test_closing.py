@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.site import Site
 
-PAUSED = "silent for 3600.0 s"
+PAUSED = "pausing for 3600.0 s"
 
 
 def refuse_for_an_hour(path: str, nth: int) -> Answer | None:
@@ -77,7 +77,7 @@ def test_a_later_run_fetches_what_was_left_and_keeps_the_pause(
         "settings": {"JOBDIR": str(tmp_path / "job"), "POLITENESS_START_RATE": 10},
     }
     with start_crawl(**job) as running:
-        running.wait_for_log("silent for 4.0 s")
+        running.wait_for_log("pausing for 4.0 s")
         running.interrupt()
         first = running.wait(timeout=20)
     second = crawl(**job)

@@ -20,7 +20,6 @@ from scrapy.settings import Settings
 from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.observe.report import (
     VERSION,
-    Figures,
     Report,
     Series,
     SlotReport,
@@ -162,7 +161,7 @@ def test_check_asks_for_robots_txt_once_and_tells_what_it_wants(
     assert (found.exit_code, found.err) == (0, "")
     assert "allows this page" in found.out
     assert "Crawl-delay of 2 s, Request-rate of one per 4 s" in found.out
-    assert "0.249/s; at most 8 under way at once" in found.out
+    assert "0.249/s; at most 8 in flight" in found.out
     assert told.json["robots"]["allowed"] is False
     assert told.json["robots"]["crawl_delay"] == 2.0
     assert told.json["rate"] == pytest.approx(0.25, rel=0.01)
@@ -191,7 +190,7 @@ def test_check_in_a_project_goes_by_its_settings_and_leaves_its_crawl_alone(
     assert all("DownloadHandler is experimental" in line for line in warnings)
     assert slow.json["fastest_rate"] == 0.25
     assert (nobody.exit_code, "Traceback" in nobody.err) == (2, False)
-    assert "there is no spider 'nobody'" in nobody.err
+    assert "unknown spider 'nobody'" in nobody.err
     assert not (project / "opened").exists()
     assert not (project / "job").exists()
     assert (project / "items.jsonl").read_text() == "{}\n"
@@ -211,10 +210,10 @@ def test_check_tells_what_was_learned_and_leaves_a_paused_host_alone(
     told = apart("check", f"{shop.url}/page/1", cwd=project)
 
     assert told.exit_code == 0
-    assert "not asked for now" in told.out
+    assert "not fetched, since the host is paused" in told.out
     assert "the host allows 1.5/s" in told.out
-    assert "known for 1 h" in told.out
-    assert "nothing for the next 14 min" in told.out
+    assert "learned 1 h ago" in told.out
+    assert "paused for another 14 min" in told.out
     assert shop.arrivals == []
 
 
@@ -245,7 +244,7 @@ def test_check_of_a_host_that_nothing_limits_says_why(
 ) -> None:
     url = site(5).url
     for options, reason in (
-        ((), "POLITENESS_EXEMPT has it"),
+        ((), "it is in POLITENESS_EXEMPT"),
         (("-s", "POLITENESS_ENABLED=0"), "POLITENESS_ENABLED is off"),
     ):
         assert reason in apart("check", url, *options, cwd=tmp_path).out
@@ -304,7 +303,7 @@ def test_state_exports_points_in_time(here: Callable[..., Done], state: Path) ->
 def test_state_forgets_hosts_or_all(here: Callable[..., Done], state: Path) -> None:
     done = here("state", "forget", "--file", str(state), "b.example", "c.example")
     assert done.exit_code == 1
-    assert "nothing is known of c.example" in done.err
+    assert "nothing is known about c.example" in done.err
     with State(state) as left:
         assert left.slots() == ["a.example"]
         assert left.pauses(time.time()) == {}
@@ -317,7 +316,7 @@ def test_a_damaged_entry_is_a_warning(here: Callable[..., Done], state: Path) ->
     damage(state, "a.example")
     done = here("state", "--json", "--file", str(state))
     assert [row["slot"] for row in done.json] == ["b.example"]
-    assert "what was learned of a.example is damaged" in done.err
+    assert "skipping the damaged entry of a.example" in done.err
     assert done.exit_code == 0
 
 
@@ -395,7 +394,7 @@ def test_simulate_a_host_with_bad_luck(
     figures = here(*weather, "--json").json
     assert figures[figure] > 0
     assert f"{figures[figure]} {words}" in done.out
-    assert "of what could be had" in done.out
+    assert "of the possible rate" in done.out
     assert figures["limit_per_second"] == 10.0
 
 
@@ -414,9 +413,10 @@ def test_simulate_says_when_a_setting_keeps_it_below_the_limit(
 
 
 def report_of(name: str) -> Report:
-    figures = Figures(40, 37, 3, 0, 0, 3, 95.5, {"host": 61.0, "start": 34.5})
+    figures = {"sent": 40, "served": 37, "refused": 3, "timed_out": 0, "waited": 95.5}
+    causes = {"host": 61.0, "start": 34.5}
     series = Series(1.0, [40.0], [3], [0.0], [2.0], [None])
-    slot = SlotReport(name, figures, 1.5, 2.0, None, "healthy", series)
+    slot = SlotReport(name, {**figures, "rate": 2.0}, causes, "healthy", series)
     return Report(
         version=VERSION,
         software="scrapy-politeness",
@@ -424,11 +424,10 @@ def report_of(name: str) -> Report:
         started="2026-01-02T03:04:05+00:00",
         seconds=100.0,
         finish_reason="finished",
-        total=figures,
-        series=series,
+        total=SlotReport("all", figures, causes, None, series),
         slots=[slot],
         others=7,
-        other=Figures(9, 9, 0, 0, 0, 0, 0.0, {}),
+        other=SlotReport("others", {"sent": 9, "served": 9}, {}, None, None),
     )
 
 
@@ -440,11 +439,12 @@ def test_report_prints_what_the_page_has(
     write_report(report_of("a.example"), path)
     done = here("report", str(path))
     assert done.exit_code == 0
-    assert "shop: finished, after 1 min 40 s" in done.out
-    assert "40 requests sent, 37 served, 3 refused" in done.out
+    assert "shop: finished after 1 min 40 s" in done.out
+    assert "40 requests sent: 37 served, 3 refused" in done.out
     assert re.search(r"1 min 1 s  the host\n +34 s  the careful", done.out)
-    assert re.search(r"^a.example +40 +3 +0 +1 min 35 s +2/s +healthy$", done.out, re.M)
-    assert "and 7 more hosts, with 9 requests" in done.out
+    assert re.search(r"^host +pages +refused +waited +rate +health$", done.out, re.M)
+    assert re.search(r"^a.example +37 +3 +1 min 35 s +2/s +healthy$", done.out, re.M)
+    assert "and 7 more hosts with 9 requests" in done.out
     assert here("report", "--json", str(path)).json["slots"][0]["name"] == "a.example"
 
 
@@ -460,10 +460,10 @@ def test_hostile_names_in_a_report_do_no_harm_in_a_terminal(
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (None, "cannot be read: No such file"),
-        (b"", "is not a report"),
-        (b"\xff\xfe", "is not a report"),
-        (b"<p>\x1b[2J</p>", "is not a report"),
+        (None, "cannot read "),
+        (b"", "is not a readable report"),
+        (b"\xff\xfe", "is not a readable report"),
+        (b"<p>\x1b[2J</p>", "is not a readable report"),
     ],
 )
 def test_what_is_no_report_is_said_in_one_line(
@@ -488,7 +488,7 @@ def test_what_is_no_report_is_said_in_one_line(
         ("simulate none --failures 2", 2, "--failures='2': must be a number between"),
         ("simulate", 2, "required: LIMIT"),
         ("state steal", 2, "invalid choice: 'steal'"),
-        ("state --all", 2, "--all goes with forget"),
+        ("state --all", 2, "--all is for forget only"),
         ("check", 2, "required: URL"),
         ("check http://a/ --what", 2, "unknown arguments: --what"),
         ("", 2, "required"),

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from scrapy_politeness.settings import DEFAULTS
+from scrapy_politeness.config.policy import SETTINGS
 from tests import picture
 from tests.documents import DOCUMENTS, README, ROOT, Document
 
@@ -39,7 +39,7 @@ def test_the_front_page_leads_to_every_chapter() -> None:
 def test_every_setting_that_is_mentioned_exists(path: Path) -> None:
     text = Document(path).text
     names = set(re.findall(r"\bPOLITENESS_[A-Z_]*[A-Z]\b", text))
-    assert names <= set(DEFAULTS)
+    assert names <= set(SETTINGS)
 
 
 def test_the_picture_is_one_that_is_drawn_today() -> None:
@@ -63,12 +63,12 @@ def outline(svg: str) -> list[tuple[str, str | None, str | None]]:
 @pytest.mark.parametrize("host", [picture.CHANGING, picture.UNLUCKY])
 def test_the_pictured_crawl_does_what_the_text_says(host: picture.Host) -> None:
     slot = picture.crawl(host)
-    figures, series = slot.figures, slot.series
+    series = slot.series
     assert series is not None
-    served = figures.served / host.server().allowed(0.0, picture.SECONDS)
+    served = slot["served"] / host.server().allowed(0.0, picture.SECONDS)
     assert served > 0.6
-    by_bad_luck = host.bad_luck * figures.sent
-    assert figures.refused - by_bad_luck < 0.01 * figures.sent
+    by_bad_luck = host.bad_luck * slot["sent"]
+    assert slot["refused"] - by_bad_luck < 0.01 * slot["sent"]
     assert any(series.ceiling)
     _, limit = host.limits[-1]
     [*_, last] = [rate for rate in series.rate if rate]
@@ -77,4 +77,4 @@ def test_the_pictured_crawl_does_what_the_text_says(host: picture.Host) -> None:
 
 def test_the_pictured_crawl_is_faster_than_one_that_believes_each_refusal() -> None:
     sent = sum(picture.cubic(picture.UNLUCKY)) * picture.BUCKET
-    assert picture.crawl(picture.UNLUCKY).figures.sent > 1.3 * sent
+    assert picture.crawl(picture.UNLUCKY)["sent"] > 1.3 * sent

@@ -149,7 +149,7 @@ class Seen:
     @property
     def rate(self) -> str:
         name = self.fault.slot
-        asked = f"{name}: silent for 1.0 s because of" in self._log
+        asked = f"{name}: pausing for 1.0 s because of" in self._log
         how = RATES[OVERLOAD if self._is_halved else self.counts_as]
         return how + (AS_ASKED if asked else "")
 

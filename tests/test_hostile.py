@@ -48,7 +48,7 @@ def test_a_crawl_under_attack_ends_is_polite_and_explains_itself() -> None:
         expect_rules(siege, found)
         # Whoever does no harm is crawled as ever.
         assert good.pages_served().total() == 40
-        assert "In all, 127.0.5.1" not in found.log
+        assert "Summary for 127.0.5.1" not in found.log
 
 
 def ends(attack: Attack, found: Crawl) -> Counter[str | int]:

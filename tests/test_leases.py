@@ -15,13 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scrapy.settings import Settings
 
+from scrapy_politeness.config.policy import Policy
 from scrapy_politeness.core.governor import Bounds
 from scrapy_politeness.core.leases import HORIZON, Lease, Leases, grace
 from scrapy_politeness.core.lessons import Lessons
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.core.scope import Scope
 from scrapy_politeness.core.snapshot import freeze, thaw
-from scrapy_politeness.policy import Policy
 from scrapy_politeness.simulator import RetryAfter, TokenBucket, simulate
 from scrapy_politeness.stores.redis import Call, Keys, Link
 from scrapy_politeness.stores.server_clock import ServerClock

@@ -50,7 +50,7 @@ def parsed(text: str) -> Samples:
 
 def address_of(running: RunningCrawl) -> str:
     running.wait_for_log("/metrics")
-    found = re.search(r"Metrics are at (http://\S+/metrics)", running.log_so_far())
+    found = re.search(r"Serving metrics at (http://\S+/metrics)", running.log_so_far())
     assert found
     return found[1]
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_politeness import PolitenessExtension
-from scrapy_politeness.settings import DEFAULTS, PolicyError
+from scrapy_politeness.config.policy import SETTINGS
+from scrapy_politeness.config.settings import PolicyError
 from tests.crawl import crawl
 from tests.documents import ROOT, Document
 from tests.settings import fixed
@@ -30,7 +31,8 @@ REFUSED = re.findall(r"<!-- refused: (.*) -->", CHAPTER.text)
 
 def settings(block: str) -> dict[str, Any]:
     """What a project with this settings.py has, and not what is handy for tests."""
-    names: dict[str, Any] = {"CONCURRENT_REQUESTS_PER_DOMAIN": 8, **DEFAULTS}
+    names: dict[str, Any] = {name: row.default for name, row in SETTINGS.items()}
+    names["CONCURRENT_REQUESTS_PER_DOMAIN"] = 8
     exec(block, names)
     return {name: value for name, value in names.items() if name.isupper()}
 

@@ -111,7 +111,7 @@ def fetch_all(
         {"url": url, "meta": {"playwright": True}} for url in server.page_urls()[:6]
     ]
     result = crawl(requests=requests, settings=settings, reactor=reactor, env=env)
-    assert "silent for 1.0 s because of 429 Too Many Requests" in result.log
+    assert "pausing for 1.0 s because of 429 Too Many Requests" in result.log
     assert "s because of timeout; the rate stays at 5/s" in result.log
     by_us = [a.at for a in server.arrivals if a.path != "/page/6"]
     gaps = [later - at for at, later in pairwise(by_us)]

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from scrapy.settings import Settings
 
+from scrapy_politeness.config.policy import Policy
 from scrapy_politeness.core.governor import Bounds
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.scope import Scope
 from scrapy_politeness.giving_up import GivingUp
 from scrapy_politeness.observe.news import MOST_IN_STATS
-from scrapy_politeness.policy import Policy
 from scrapy_politeness.simulator import (
     ConnectionLimit,
     Healthy,
@@ -61,7 +61,7 @@ def test_speedups_and_waits_can_be_read_in_the_log(site: Callable[..., Site]) ->
     # On a busy machine, some need not wait any more.
     assert len({int(depth) for depth in waits}) > 10
     assert (
-        "INFO: 127.0.1.1: settled at 10/s, the most that your settings allow"
+        "INFO: 127.0.1.1: settled at 10/s, the maximum that your settings allow"
         in result.log
     )
     assert result.stats["politeness/slots"] == 1
@@ -79,7 +79,7 @@ def test_speedups_and_waits_can_be_read_in_the_log(site: Callable[..., Site]) ->
             ConnectionLimit(3, 0.5, round_trip=0.05),
             "at once, since it has refused",
         ),
-        (QueueingServer(5), "answers more slowly the faster it is asked"),
+        (QueueingServer(5), "responses get slower as the rate rises"),
     ],
     ids=["rate", "connections", "latency"],
 )
@@ -105,15 +105,23 @@ def test_a_slot_is_warned_of_once_when_its_requests_have_waited_long(
     simulate([Newsroom(7).observe(slow)], TokenBucket(4, burst=8), seconds=300)
     [warning] = lines(caplog, logging.WARNING)
     assert "waited for more than 30 s" in warning
-    assert "because of your settings; now 0.5/s are sent, and 7 wait" in warning
+    assert "because of your settings; now sending 0.5/s, with 7 waiting" in warning
 
 
 @pytest.mark.parametrize(
     ("rate", "lowest", "told"),
     [
-        (8.0, 0.1, "wiki.example.org: rate 8/s → 4/s because of 429; silent for 5.0 s"),
-        (8.0, 7.999, "wiki.example.org: rate 8/s → 7.999/s because of 429; silent for"),
-        (8.0, 8.0, "silent for 5.0 s because of 429; the rate stays at 8/s"),
+        (
+            8.0,
+            0.1,
+            "wiki.example.org: rate 8/s → 4/s because of 429; pausing for 5.0 s",
+        ),
+        (
+            8.0,
+            7.999,
+            "wiki.example.org: rate 8/s → 7.999/s because of 429; pausing for",
+        ),
+        (8.0, 8.0, "pausing for 5.0 s because of 429; the rate stays at 8/s"),
     ],
 )
 def test_a_rate_that_hardly_falls_is_not_told_as_twice_the_same(
@@ -141,7 +149,7 @@ def test_a_host_with_bad_luck_is_told_of_once(
     later = caplog.records[known + 1 :]
     assert len(later) < 0.1 * report.refused
     warnings = [r.getMessage() for r in later if r.levelno == logging.WARNING]
-    assert all(re.search(r"silent for \d\d", w) for w in warnings if "rate" in w)
+    assert all(re.search(r"pausing for \d\d", w) for w in warnings if "rate" in w)
     # What is not told is counted.
     room.news.closed(room.census(3600))
     assert room.crawler.stats is not None
@@ -163,7 +171,7 @@ def test_a_long_silence_is_told_of_a_host_with_bad_luck_as_well(
     permit = observed.take(2000.0)
     observed.settle(permit, Outcome(Verdict.REFUSED, "503", 60.0), 2000.1, 0.0)
     [warning] = lines(caplog, logging.WARNING)
-    assert "because of 503; silent for 60.0 s" in warning
+    assert "because of 503; pausing for 60.0 s" in warning
 
 
 @pytest.mark.parametrize(
@@ -184,7 +192,7 @@ def test_no_limit_is_told_where_none_is_known(
     observed = Newsroom().observe(scope())
     checked = Checked(observed, caplog)
     simulate([checked], server, seconds=1800)
-    assert "silent for 0.0 s" not in caplog.text
+    assert "pausing for 0.0 s" not in caplog.text
 
 
 class Checked:

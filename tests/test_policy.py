@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from scrapy import Spider
 from scrapy.settings import Settings
 
-from scrapy_politeness.policy import Policy, SlotPolicy
-from scrapy_politeness.settings import DEFAULTS, PolicyError, is_enabled
+from scrapy_politeness.config.policy import SETTINGS, Policy
+from scrapy_politeness.config.settings import PolicyError
 from tests.crawl import crawl
+
+if TYPE_CHECKING:
+    from scrapy_politeness.config.slots import SlotPolicy
 
 
 def policy(**settings: Any) -> Policy:
@@ -26,9 +29,9 @@ def slot(key: str = "www.example.org", **settings: Any) -> SlotPolicy:
 WRONG = [
     ("POLITENESS_START_RATE", "fast", "a number greater than 0"),
     ("POLITENESS_REDIS_URL", "localhost:6379", 'a URL such as "redis://'),
-    ("POLITENESS_REDIS_URL", "redis://localhost:abc", "cannot be read"),
-    ("POLITENESS_REDIS_URL", "redis://localhost?foo=1", "cannot be read"),
-    ("POLITENESS_REDIS_URL", "redis://[::1", "cannot be read"),
+    ("POLITENESS_REDIS_URL", "redis://localhost:abc", "cannot be parsed"),
+    ("POLITENESS_REDIS_URL", "redis://localhost?foo=1", "cannot be parsed"),
+    ("POLITENESS_REDIS_URL", "redis://[::1", "cannot be parsed"),
     ("POLITENESS_START_RATE", -1, "a number greater than 0"),
     ("POLITENESS_START_RATE", float("nan"), "a number greater than 0"),
     ("POLITENESS_START_RATE", "nan", "a number greater than 0"),
@@ -48,14 +51,14 @@ WRONG = [
     ("POLITENESS_HTTP_CODES", 429, "HTTP status codes"),
     ("POLITENESS_ROBOTS", "perhaps", "True or False"),
     ("POLITENESS_EXEMPT", [1], "host names"),
-    ("POLITENESS_EXEMPT", ["http://x.org"], "without scheme, port and path"),
-    ("POLITENESS_EXEMPT", ["x.org/a"], "without scheme, port and path"),
-    ("POLITENESS_EXEMPT", ["x.org:8080"], "without scheme, port and path"),
+    ("POLITENESS_EXEMPT", ["http://x.org"], "without scheme, port or path"),
+    ("POLITENESS_EXEMPT", ["x.org/a"], "without scheme, port or path"),
+    ("POLITENESS_EXEMPT", ["x.org:8080"], "without scheme, port or path"),
     ("POLITENESS_EXEMPT", ["[::1]"], "host names"),
     ("POLITENESS_EXEMPT", ["api.*.org"], '"*.domain"'),
     ("POLITENESS_EXEMPT", ["a.org b.org"], "host names"),
-    ("POLITENESS_LIMITS", ["example.org"], "a dict with an entry per slot"),
-    ("POLITENESS_LIMITS", {"example.org": 5}, "the entry of 'example.org' must be"),
+    ("POLITENESS_LIMITS", ["example.org"], "a dict with one entry per slot"),
+    ("POLITENESS_LIMITS", {"example.org": 5}, "the entry for 'example.org' must be"),
     ("POLITENESS_LIMITS", {"example.org": {"rate": 5}}, "unknown key 'rate'"),
     ("POLITENESS_LIMITS", {"localhost": {"limit": "1/s"}}, "have no effect"),
     ("POLITENESS_LIMITS", {"h": {"min_rate": 5, "max_rate": 2}}, "must not exceed its"),
@@ -71,16 +74,16 @@ WRONG = [
     ("POLITENESS_LIMITS", {"h": {"limit": "9" * 400 + "/s"}}, 'such as "5/2s"'),
     ("POLITENESS_LIMITS", {"example.org": {"max_rate": -1}}, "0 or greater"),
     ("POLITENESS_LIMITS", {"http://h": {}}, "'http://h' must be a host name"),
-    ("POLITENESS_LIMITS", {"h/a": {}}, "without scheme, port and path"),
-    ("POLITENESS_LIMITS", {"h:8080": {}}, "without scheme, port and path"),
-    ("POLITENESS_LIMITS", {"[::1]:80": {}}, "without scheme, port and path"),
-    ("POLITENESS_LIMITS", {"*.org:80": {}}, "without scheme, port and path"),
+    ("POLITENESS_LIMITS", {"h/a": {}}, "without scheme, port or path"),
+    ("POLITENESS_LIMITS", {"h:8080": {}}, "without scheme, port or path"),
+    ("POLITENESS_LIMITS", {"[::1]:80": {}}, "without scheme, port or path"),
+    ("POLITENESS_LIMITS", {"*.org:80": {}}, "without scheme, port or path"),
     ("POLITENESS_LIMITS", {"api.*.org": {}}, '"*.domain"'),
     ("POLITENESS_STATE", 5, "the path of a file"),
     ("POLITENESS_STATE", "a\0b", "the path of a file"),
     ("POLITENESS_REPORT", 5, "the path of a file"),
-    ("POLITENESS_REPORT", "/", "the path of a file in a folder"),
-    ("POLITENESS_REPORT", "/no/such/folder/report.html", "that can be written"),
+    ("POLITENESS_REPORT", "/", "the path of a file in a writable folder"),
+    ("POLITENESS_REPORT", "/no/such/folder/report.html", "in a writable folder"),
     ("POLITENESS_STRAT_RATE", 5, "did you mean POLITENESS_START_RATE?"),
     ("AUTOTHROTTLE_ENABLED", True, "remove this setting"),
     ("DOWNLOAD_DELAY", -1, "0 or greater"),
@@ -114,7 +117,7 @@ def test_a_crawl_with_a_wrong_setting_does_not_start(settings: dict[str, Any]) -
     result = crawl(urls=["http://127.0.0.1:9/"], settings=settings)
     [(name, value)] = settings.items()
     assert result.returncode != 0
-    told = f"CRITICAL: The crawl does not start: {name}={value!r}: "
+    told = f"CRITICAL: Cannot start the crawl: {name}={value!r}: "
     assert sum(told in line for line in result.log.splitlines()) == 1
     assert "Spider opened" not in result.log
 
@@ -135,6 +138,34 @@ def test_numbers_and_lists_may_come_as_text_from_the_command_line() -> None:
     own = read.for_slot("example.org")
     assert own is not None
     assert own.spacing == pytest.approx(0.4, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("text", "exempt"),
+    [
+        ("[]", set()),
+        ("", set()),
+        ('["A.example", "*.b.example"]', {"a.example", "*.b.example"}),
+        (" [ ]", set()),
+    ],
+)
+def test_a_list_may_come_as_json(text: str, exempt: set[str]) -> None:
+    assert policy(POLITENESS_EXEMPT=text).exempt == exempt
+
+
+@pytest.mark.parametrize(
+    "text", ["['a.example']", "[::1]", "[", "[" * 100_000, '["a.example"', '{"a": 1}']
+)
+def test_a_list_that_is_not_json_is_an_error(text: str) -> None:
+    with pytest.raises(PolicyError, match="must be a list of host names"):
+        policy(POLITENESS_EXEMPT=text)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, row in SETTINGS.items() if row.default is None]
+)
+def test_what_is_unset_may_be_none_as_text(name: str) -> None:
+    assert policy(**{name: "None"}) == policy(**{name: None}) == policy()
 
 
 def test_the_slower_of_two_bounds_that_disagree_holds() -> None:
@@ -276,10 +307,9 @@ class Overheard(Settings):
 def test_every_setting_is_read_by_its_own_name() -> None:
     settings = Overheard()
     settings.asked = set()
-    is_enabled(settings)
     Policy.read(settings)
     own = {name for name in settings.asked if "POLITENESS" in name}
-    assert own == set(DEFAULTS)
+    assert own == set(SETTINGS)
 
 
 @pytest.mark.parametrize(

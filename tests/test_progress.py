@@ -14,16 +14,16 @@ import pyte
 import pytest
 from scrapy.settings import Settings
 
+from scrapy_politeness.config.policy import Policy
+from scrapy_politeness.config.settings import PolicyError
 from scrapy_politeness.core.health import Health, Status
 from scrapy_politeness.core.pace import Limit
 from scrapy_politeness.observe import progress as progress_module
 from scrapy_politeness.observe.board import draw
 from scrapy_politeness.observe.census import Census, SlotView
-from scrapy_politeness.observe.outlook import Outlook
+from scrapy_politeness.observe.progress import Outlook
 from scrapy_politeness.observe.screen import Screen
 from scrapy_politeness.observe.tally import Tally
-from scrapy_politeness.policy import Policy
-from scrapy_politeness.settings import PolicyError
 from tests.crawl import REACTORS, Reactor, crawl, start_crawl
 from tests.hostile import HOSTILE_NAMES, is_harmless
 from tests.settings import fixed
@@ -92,7 +92,7 @@ def test_in_a_terminal_counts_are_right_and_nothing_else_is_disturbed(
     assert done.returncode == 0
     lines = rendered(done.log)
     [counts] = [line for line in lines if "done" in line]
-    assert re.fullmatch(r"pages: 30 done, 0 waiting, 0 under way, after \d s", counts)
+    assert re.fullmatch(r"pages: 30 done, 0 waiting, 0 in progress, after \d s", counts)
     assert len([line for line in lines if line.startswith("  127.0.0.1")]) == 1
     for url in pages.page_urls():
         assert f"printed {url}" in lines
@@ -123,7 +123,7 @@ def test_it_shows_what_waits_and_for_how_long_a_host_is_paused(
         )
         done = running.wait()
     [summary] = [line for line in rendered(done.log) if "done" in line]
-    assert "12 done, 0 waiting, 0 under way, 1 refused" in summary
+    assert "12 done, 0 waiting, 0 in progress, 1 refused" in summary
 
 
 def test_piped_there_is_a_line_now_and_then_and_nothing_else(
@@ -333,8 +333,9 @@ def test_without_rich_a_terminal_gets_lines_and_a_demand_is_an_error(
         return type(made).__name__
 
     assert kind() == "LiveProgress"
-    for module in ("scrapy_politeness.rules", "scrapy_politeness.observe.progress"):
-        monkeypatch.setattr(f"{module}.find_spec", lambda name: None)
+    for module in ("config.rules", "observe.progress"):
+        find_spec = f"scrapy_politeness.{module}.find_spec"
+        monkeypatch.setattr(find_spec, lambda name: None)
     assert kind() == "LoggedProgress"
     with pytest.raises(PolicyError, match=r"PROGRESS=True: needs .* rich: pip"):
         Policy.read(Settings({"POLITENESS_PROGRESS": True}))

@@ -5,31 +5,30 @@ from __future__ import annotations
 import argparse
 import ast
 import inspect
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from scrapy.settings import Settings
 
 import scrapy_politeness
 from scrapy_politeness import PolitenessExtension, RateLimiter, signals
 from scrapy_politeness.commands.politeness import Command
+from scrapy_politeness.config.policy import SETTINGS
 from scrapy_politeness.core.governor import Bounds
-from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.scope import Scope
 from scrapy_politeness.observe.ledger import Ledger
 from scrapy_politeness.observe.metrics import Picture, Pictures
-from scrapy_politeness.settings import _LIMIT_RULES, DEFAULTS
-from scrapy_politeness.simulator import FixedWindow, TokenBucket, simulate
+from scrapy_politeness.simulator import TokenBucket, simulate
 from tests.documents import README, ROOT, Document, quoted
 from tests.observed import Newsroom
 from tests.ready import conduct_of
+from tests.tables import REFERENCE, TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from scrapy.crawler import Crawler
 
-REFERENCE = Document(ROOT / "docs" / "reference.md")
 SOURCES = sorted((ROOT / "scrapy_politeness").rglob("*.py"))
 TREES = [ast.parse(path.read_text("utf-8")) for path in SOURCES]
 
@@ -55,21 +54,15 @@ def members(cls: type) -> set[str]:
     return {n for n in vars(cls) if not n.startswith("_")} - {"from_crawler"}
 
 
-def settings_in(document: Document) -> dict[str, Any]:
-    rows = document.rows("Settings")
-    return {quoted(row[0])[0]: ast.literal_eval(row[1].strip("`")) for row in rows}
-
-
-def test_settings_with_their_defaults() -> None:
-    assert settings_in(REFERENCE) == DEFAULTS
+@pytest.mark.parametrize("heading", TABLES)
+def test_tables_that_are_made_from_the_code(heading: str) -> None:
+    """``python -m tests.tables`` writes them again."""
+    assert REFERENCE.rows(heading) == TABLES[heading]
 
 
 def test_the_defaults_on_the_front_page() -> None:
-    assert settings_in(Document(README)).items() <= DEFAULTS.items()
-
-
-def test_keys_of_limits() -> None:
-    assert first_column("Keys of POLITENESS_LIMITS") == set(_LIMIT_RULES)
+    for name, default, _ in Document(README).rows("Settings"):
+        assert default == f"`{SETTINGS[name.strip('`')].default!r}`"
 
 
 def test_keys_of_request_meta() -> None:
@@ -79,27 +72,9 @@ def test_keys_of_request_meta() -> None:
 
 
 def test_stats() -> None:
-    named = {text for text in texts("politeness/") if not text.endswith("/")}
-    assert first_column("Stats") == named | stats_of_a_slot()
-
-
-def stats_of_a_slot() -> set[str]:
-    room = Newsroom()
-    scope = Scope("<slot>", Bounds(), spacing=0.0, concurrency=8)
-    law = room.observe(scope)
-    simulate([law], FixedWindow(20, 10.0), seconds=120)
-    timeout = Outcome(Verdict.TIMED_OUT, "timeout")
-    law.settle(law.take(200.0), timeout, now=230.0, chance=0.0)
-    room.news.rescheduled(scope.key)
-    room.news.given_up(scope.key)
-    census = room.census(230.0)
-    [view] = census.slots
-    assert view.status is not None
-    all_known = replace(view.status, ceiling=2.0, bad_luck=0.01)
-    room.news.closed(replace(census, slots=(replace(view, status=all_known),)))
-    assert room.crawler.stats is not None
-    stats = room.crawler.stats.get_stats()
-    return {name for name in stats if name.startswith("politeness/slots/")}
+    assert first_column("Stats") == {
+        text for text in texts("politeness/") if not text.endswith("/")
+    }
 
 
 def test_signals_with_their_arguments() -> None:
@@ -138,7 +113,7 @@ def test_metrics(crawler: Callable[..., Crawler]) -> None:
         + ("_total" if metric.type == "counter" else "")
         for metric in pictures.collect()
     }
-    assert first_column("Metrics") == names
+    assert first_column("Metrics") | first_column("Metrics of each slot") == names
 
 
 def test_subcommands_with_their_options() -> None:
@@ -209,11 +184,20 @@ def test_texts_to_search_the_log_for_with_their_levels() -> None:
 
 def log_calls() -> Iterator[tuple[str, str]]:
     """Level and message; where the level is worked out, it is "any"."""
-    for node in nodes():
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            level = LOGGING.get(node.func.attr, "any")
-            for argument in node.args[:2]:
-                if isinstance(argument, ast.Constant) and isinstance(
-                    argument.value, str
-                ):
-                    yield level, argument.value
+    for function in nodes():
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        inside = list(ast.walk(function))
+        named = {
+            node.targets[0].id: node.value
+            for node in inside
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+        }
+        for node in inside:
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                level = LOGGING.get(node.func.attr, "any")
+                for argument in node.args[:3]:
+                    if isinstance(argument, ast.Name):
+                        argument = named.get(argument.id, argument)
+                    if isinstance(argument, ast.Constant):
+                        yield level, str(argument.value)

@@ -29,7 +29,7 @@ BRISK = {
     "POLITENESS_ROBOTS": False,
 }
 
-SLOWDOWN = re.compile(r"127\.0\.0\.1: rate (\S+)/s → (\S+)/s because of (.+); silent")
+SLOWDOWN = re.compile(r"127\.0\.0\.1: rate (\S+)/s → (\S+)/s because of (.+); pausing")
 
 
 def refuse_first(path: str, **answer: Any) -> Callable[[str, int], Answer | None]:

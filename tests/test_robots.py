@@ -12,7 +12,7 @@ from scrapy.http import Response
 from scrapy.http.request import NO_CALLBACK
 from scrapy.settings import Settings
 
-from scrapy_politeness.policy import Policy
+from scrapy_politeness.config.policy import Policy
 from scrapy_politeness.robots import OWN_FETCH, Robots
 from tests.crawl import REACTORS, Reactor, crawl, start_crawl
 from tests.settings import fixed
@@ -292,7 +292,7 @@ def test_nothing_is_fetched_outside_the_visit_time(
     assert [arrival.path for arrival in server.arrivals] == ["/robots.txt"]
     assert result.stats["finish_reason"] == "shutdown"
     assert result.log.count(CLOSED) == 1
-    assert "UTC; silent for 4 h" in result.log
+    assert "UTC; pausing for 4 h" in result.log
     assert "Traceback" not in result.log
 
 
@@ -387,7 +387,7 @@ def test_the_crawl_goes_on_when_the_visit_time_begins(
     result = crawl(AtTime, urls=urls, settings=FAST, wall_now=BEGIN - 4)
     assert len(result.items) == 10
     assert min(item["wall_time"] for item in result.items) >= BEGIN
-    assert result.log.count("from 06:00 to 08:45 UTC; silent for 0.0") == 1
+    assert result.log.count("from 06:00 to 08:45 UTC; pausing for 0.0") == 1
     assert result.log.count(CLOSED) == 1
 
 
@@ -401,7 +401,7 @@ def test_the_crawl_falls_silent_when_the_visit_time_ends(
     assert result.stats["finish_reason"] == "closespider_timeout"
     # The last one was sent in time, and answered a little later.
     assert END - 4 < max(item["wall_time"] for item in result.items) < END + 1
-    assert result.log.count("from 06:00 to 08:45 UTC; silent for 21 h") == 1
+    assert result.log.count("from 06:00 to 08:45 UTC; pausing for 21 h") == 1
     assert result.log.count(CLOSED) == 1
 
 

@@ -230,12 +230,12 @@ def test_a_users_own_priority_queue_wins_and_is_told_what_it_costs(
         (
             STOCK,
             {},
-            "JOBDIR={!r}: its requests were put there by another",
+            "JOBDIR={!r}: this job was started with a SCHEDULER_PRIORITY_QUEUE other",
         ),
         (
             {},
             {"POLITENESS_ENABLED": False},
-            "POLITENESS_ENABLED=False: the job in JOBDIR={!r} was begun with",
+            "POLITENESS_ENABLED=False: the job in JOBDIR={!r} was started with",
         ),
     ],
     ids=["begun without the add-on", "begun with it"],
@@ -260,7 +260,7 @@ def test_a_job_of_another_queue_is_left_as_it_is(
     assert tmp_path / "spider.state" in before
     result = crawl(urls=server.page_urls(), settings={**settings, **resumed_with})
     assert result.returncode != 0
-    message = "CRITICAL: The crawl does not start: " + told.format(str(tmp_path))
+    message = "CRITICAL: Cannot start the crawl: " + told.format(str(tmp_path))
     assert result.log.count(message) == 1
     assert "Spider opened" not in result.log
     assert contents(tmp_path) == before

@@ -21,6 +21,7 @@ from scrapy import Spider
 
 class Shop(Spider):
     name = "shop"
+    start_urls = ["URL/page/0"]
 
     def parse(self, response):
         '''
@@ -41,6 +42,23 @@ POLITENESS_MIN_RATE = 4
 POLITENESS_BACKOFF_BASE = 0.3
 TELNETCONSOLE_ENABLED = False
 """
+
+
+def run(
+    command: list[str], server: Site, folder: Path
+) -> subprocess.CompletedProcess[str]:
+    """Runs a command of Scrapy in a project with one spider."""
+    (folder / "scrapy.cfg").write_text("[settings]\ndefault = own\n")
+    (folder / "own.py").write_text(SETTINGS)
+    (folder / "shop.py").write_text(SPIDER.replace("URL", server.url))
+    return subprocess.run(
+        [sys.executable, "-m", "scrapy"]
+        + [argument.replace("URL", server.url) for argument in command],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
 
 
 @pytest.mark.parametrize(
@@ -73,17 +91,7 @@ def test_scrapys_commands_get_what_was_refused_and_end(
     asked: list[str],
 ) -> None:
     server = site(4, answer=refuse(1, "/page"))
-    (tmp_path / "scrapy.cfg").write_text("[settings]\ndefault = own\n")
-    (tmp_path / "own.py").write_text(SETTINGS)
-    (tmp_path / "shop.py").write_text(SPIDER.replace("URL", server.url))
-    done = subprocess.run(
-        [sys.executable, "-m", "scrapy"]
-        + [argument.replace("URL", server.url) for argument in command],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run(command, server, tmp_path)
     assert done.returncode == 0, done.stderr
     assert said in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
@@ -91,3 +99,21 @@ def test_scrapys_commands_get_what_was_refused_and_end(
     assert arrivals[0] == "/robots.txt"
     assert sorted(arrivals[1:]) == asked
     assert min(server.gaps()) > 0.25 - server.jitter
+
+
+def test_lists_and_dicts_may_be_typed_as_json(
+    site: Callable[..., Site], tmp_path: Path
+) -> None:
+    server = site(4)
+    limits = '{"127.0.0.1": {"limit": "2/s", "adaptive": false}}'
+    options = ["POLITENESS_EXEMPT=[]", f"POLITENESS_LIMITS={limits}"]
+    done = run(["crawl", "shop", *(f"--set={o}" for o in options)], server, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len(server.pages_served()) == 4
+    assert min(server.gaps()) > 0.5 - server.jitter
+
+    wrong = '{"127.0.0.1": {"limt": "2/s"}}'
+    done = run(["crawl", "shop", "-s", f"POLITENESS_LIMITS={wrong}"], server, tmp_path)
+    assert done.returncode != 0
+    told = f"CRITICAL: Cannot start the crawl: POLITENESS_LIMITS={wrong!r}: '127.0.0.1'"
+    assert told in done.stderr

@@ -9,7 +9,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from scrapy_politeness.settings import PolicyError, check
+from scrapy_politeness.config.settings import PolicyError, check
 from tests.crawl import crawl, start_crawl
 from tests.redis_server import RedisServer
 from tests.settings import fixed

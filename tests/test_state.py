@@ -328,7 +328,7 @@ def test_a_run_starts_near_the_limit_that_one_before_had_found_when_it_was_kille
     after = server.arrivals[len(before) :]
     assert len(second.items) == 15
     assert second.stats["politeness/recalled"] == 1
-    assert f"Learned rates are kept in {path}" in second.log
+    assert f"Keeping learned rates in {path}" in second.log
     assert seconds_for(10, before) > 3
     assert seconds_for(10, after) < 2.5
     assert sum(arrival.status == 429 for arrival in after) <= 2

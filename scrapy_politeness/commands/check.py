@@ -15,10 +15,9 @@ from scrapy_politeness.commands.probe import Finding, RobotsProbe
 from scrapy_politeness.commands.state import Known, open_state, read
 from scrapy_politeness.commands.terminal import CommandError, say, say_json
 from scrapy_politeness.commands.verdict import lines
+from scrapy_politeness.config.policy import Policy
 from scrapy_politeness.core.pace import Limit
 from scrapy_politeness.observe.names import public
-from scrapy_politeness.policy import Policy
-from scrapy_politeness.settings import is_enabled
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -26,31 +25,30 @@ if TYPE_CHECKING:
 
     from scrapy.commands import ScrapyCommand
 
-SUMMARY = "Tell how a page would be crawled: robots.txt, settings, what was learned"
+SUMMARY = "Show how a page would be crawled: robots.txt, settings, learned rates"
 
 
 @dataclass(frozen=True)
 class Check:
     url: str
     policy: Policy
-    enabled: bool
     obeys_robots: bool
     finding: Finding
     known: Known | None
 
     @property
     def why_free(self) -> str | None:
-        """Why nothing limits the page; None if something does."""
-        if not self.enabled:
+        """Why the page is not limited; None if it is."""
+        if not self.policy.enabled:
             return "POLITENESS_ENABLED is off"
         if self.finding.status is not None:
             return None
         off = self.policy.is_off(self.finding.slot)
-        return "its rate or delay is set to 0" if off else "POLITENESS_EXEMPT has it"
+        return "its rate or delay is set to 0" if off else "it is in POLITENESS_EXEMPT"
 
     @property
     def fastest(self) -> float | None:
-        """The highest rate that the crawl may ever get to."""
+        """The highest rate that the crawl may reach."""
         own, robots = self.finding.policy, self.finding.robots
         if own is None:
             return None
@@ -70,7 +68,7 @@ class Check:
 def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("url", metavar="URL")
     parser.add_argument(
-        "--spider", metavar="NAME", help="with the custom_settings of this spider"
+        "--spider", metavar="NAME", help="use the custom_settings of this spider"
     )
 
 
@@ -83,7 +81,7 @@ def run(command: ScrapyCommand, opts: Namespace) -> int:
     finding, known = _crawl(command, opts.url, spider, policy)
     obeys_robots = settings.getbool("ROBOTSTXT_OBEY")
     url = without_credentials(opts.url)
-    check = Check(url, policy, is_enabled(settings), obeys_robots, finding, known)
+    check = Check(url, policy, obeys_robots, finding, known)
     if opts.json:
         say_json(as_dict(check))
     else:
@@ -96,7 +94,7 @@ def validate_url(url: str) -> None:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError as error:
-        raise UsageError(f"{public(url)!r} is no URL: {error}") from None
+        raise UsageError(f"{public(url)!r} is not a URL: {error}") from None
     if parts.scheme.lower() not in ("http", "https") or not host:
         raise UsageError(
             f"{public(url)!r} must be a URL such as https://example.org/page"
@@ -114,7 +112,7 @@ def _spider(command: ScrapyCommand, name: str | None) -> type[Spider]:
     try:
         return command.crawler_process.spider_loader.load(name)
     except KeyError:
-        raise UsageError(f"there is no spider {name!r}") from None
+        raise UsageError(f"unknown spider {name!r}") from None
 
 
 def _crawl(
@@ -136,7 +134,7 @@ def _crawl(
     process.crawl(probe, page=url, look=look, found=findings.append)
     process.start()
     if not findings:
-        raise CommandError("the crawl of robots.txt failed; the log says why")
+        raise CommandError("cannot fetch robots.txt; see the log")
     return findings[0], known[0] if known else None
 
 

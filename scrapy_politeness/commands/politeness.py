@@ -12,7 +12,7 @@ from scrapy.settings import SETTINGS_PRIORITIES
 
 from scrapy_politeness.commands import check, report, simulate, state
 from scrapy_politeness.commands.terminal import CommandError, warn
-from scrapy_politeness.settings import PolicyError
+from scrapy_politeness.config.settings import PolicyError
 
 if TYPE_CHECKING:
     import argparse
@@ -37,7 +37,7 @@ class Command(ScrapyCommand):
         return "{check,state,simulate,report} [options]"
 
     def short_desc(self) -> str:
-        return "Show what is known about the politeness of a crawl"
+        return "Inspect or simulate how politely hosts are crawled"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
@@ -86,8 +86,8 @@ class Command(ScrapyCommand):
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
-    """What one may want to write behind the subcommand, too."""
-    parser.add_argument("--json", action="store_true", help="print JSON, for machines")
+    """Options that may also follow the subcommand."""
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
         "-s",
         "--set",

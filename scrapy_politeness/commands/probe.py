@@ -11,8 +11,8 @@ from scrapy.settings import default_settings
 from scrapy.utils.misc import build_from_crawler, load_object
 
 from scrapy_politeness.addon import Addon
+from scrapy_politeness.config.policy import Policy
 from scrapy_politeness.extension import PolitenessExtension
-from scrapy_politeness.policy import Policy
 from scrapy_politeness.robots import robots_request, site_of
 from scrapy_politeness.robots_txt import Wishes, readable
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
 
     from scrapy_politeness.conduct import Conduct
+    from scrapy_politeness.config.slots import SlotPolicy
     from scrapy_politeness.core.health import Status
-    from scrapy_politeness.policy import SlotPolicy
 
 # Seconds. Who has to be left alone for longer is not asked for his robots.txt now.
 PATIENCE = 10.0

@@ -1,4 +1,4 @@
-"""``scrapy politeness report``: the report of a crawl, in the terminal."""
+"""``scrapy politeness report``: the report of a crawl in the terminal."""
 
 from __future__ import annotations
 
@@ -6,15 +6,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.commands.terminal import CommandError, say, say_json, table
+from scrapy_politeness.observe.figures import columns
 from scrapy_politeness.observe.report import read_report
-from scrapy_politeness.observe.text import (
-    counted,
-    duration,
-    escaped,
-    percent,
-    rate,
-    shortened,
-)
+from scrapy_politeness.observe.text import counted, duration, escaped, shortened
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -22,22 +16,12 @@ if TYPE_CHECKING:
 
     from scrapy.commands import ScrapyCommand
 
+    from scrapy_politeness.observe.figures import Figure
     from scrapy_politeness.observe.report import Report, SlotReport
 
-SUMMARY = "Print the report that a crawl has written (POLITENESS_REPORT)"
+SUMMARY = "Print the report of a crawl (POLITENESS_REPORT)"
 
 _WIDEST = 40
-_HEADINGS = (
-    "host",
-    "sent",
-    "refused",
-    "timed out",
-    "waited",
-    "rate",
-    "limit",
-    "bad luck",
-    "health",
-)
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -49,7 +33,7 @@ def run(command: ScrapyCommand, opts: Namespace) -> int:
         report = read_report(opts.file)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise CommandError(f"{escaped(opts.file)} cannot be read: {reason}") from None
+        raise CommandError(f"cannot read {escaped(opts.file)}: {reason}") from None
     except ValueError as error:
         raise CommandError(escaped(str(error))) from None
     if opts.json:
@@ -62,33 +46,26 @@ def run(command: ScrapyCommand, opts: Namespace) -> int:
 def lines(report: Report) -> Iterator[str]:
     total = report.total
     yield (
-        f"{report.spider}: {report.finish_reason}, after {duration(report.seconds)} "
-        f"(from {report.started} on, by {report.software})"
+        f"{report.spider}: {report.finish_reason} after {duration(report.seconds)} "
+        f"(started {report.started}, written by {report.software})"
     )
     yield (
-        f"{counted(total.sent, 'request')} sent, {total.served} served, "
-        f"{total.refused} refused, {total.timed_out} timed out, {total.failed} failed"
+        f"{total['sent']:,} requests sent: {total['served']:,} served, "
+        f"{total['refused']:,} refused, {total['timed_out']:,} timed out, "
+        f"{total['failed']:,} failed"
     )
     for cause, seconds in total.ranked_causes:
         yield f"  {duration(seconds):>14}  {cause.value}"
     if report.slots:
+        figures = columns(slot.figures for slot in report.slots)
+        headings = ["host", *(f.title.lower() for f in figures), "health"]
         yield ""
-        yield table(_HEADINGS, [_row(slot) for slot in report.slots])
+        yield table(headings, [_row(slot, figures) for slot in report.slots])
     if report.others:
         hosts = counted(report.others, "more host")
-        yield f"and {hosts}, with {counted(report.other.sent, 'request')}"
+        yield f"and {hosts} with {report.other['sent']:,} requests"
 
 
-def _row(slot: SlotReport) -> list[str]:
-    figures = slot.figures
-    return [
-        shortened(slot.name, _WIDEST),
-        str(figures.sent),
-        str(figures.refused),
-        str(figures.timed_out),
-        duration(figures.waited),
-        "" if slot.rate is None else rate(slot.rate),
-        "" if slot.ceiling is None else rate(slot.ceiling),
-        percent(slot.bad_luck) if slot.bad_luck else "",
-        slot.health or "",
-    ]
+def _row(slot: SlotReport, figures: list[Figure]) -> list[str]:
+    cells = (figure.text(slot.figures) for figure in figures)
+    return [shortened(slot.name, _WIDEST), *cells, slot.health or ""]

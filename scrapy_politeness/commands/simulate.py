@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 import shutil
-from array import array
 from typing import TYPE_CHECKING
 
 from scrapy.exceptions import UsageError
 
-from scrapy_politeness import rules
 from scrapy_politeness.commands.plot import FINE, PLAIN, Plot
 from scrapy_politeness.commands.terminal import CommandError, encodable, say, say_json
-from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
+from scrapy_politeness.config import rules
+from scrapy_politeness.config.policy import Policy
 from scrapy_politeness.core.scope import Scope
-from scrapy_politeness.policy import Policy
 from scrapy_politeness.simulator import (
     FixedWindow,
     Healthy,
@@ -33,18 +31,19 @@ from scrapy_politeness.simulator import (
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+    from array import array
     from collections.abc import Callable
     from typing import Any
 
     from scrapy.commands import ScrapyCommand
 
     from scrapy_politeness.core.governor import Bounds
-    from scrapy_politeness.core.lessons import Change
     from scrapy_politeness.core.pace import Limit
     from scrapy_politeness.simulator import Report, Server
+    from scrapy_politeness.simulator.report import Log
     from scrapy_politeness.simulator.servers import CountingServer
 
-SUMMARY = "Show what the governor would do against a limit such as 200/10s"
+SUMMARY = "Simulate a crawl of a host with a limit such as 200/10s"
 
 NO_LIMIT = "none"
 LIMIT = "the limit"
@@ -57,40 +56,11 @@ _MARGIN = 10
 _WIDEST = 100
 
 
-class Witness:
-    """A law that writes down when it was served and refused."""
-
-    def __init__(self, law: Scope) -> None:
-        self._law = law
-        self.served_at = array("d")
-        self.refused_at = array("d")
-
-    @property
-    def ready_at(self) -> float:
-        return self._law.ready_at
-
-    @property
-    def has_room(self) -> bool:
-        return self._law.has_room
-
-    def take(self, now: float) -> Permit:
-        return self._law.take(now)
-
-    def settle(
-        self, permit: Permit, outcome: Outcome, now: float, chance: float
-    ) -> Change:
-        if outcome.verdict is Verdict.SERVED:
-            self.served_at.append(now)
-        elif outcome.verdict is Verdict.REFUSED:
-            self.refused_at.append(now)
-        return self._law.settle(permit, outcome, now, chance)
-
-
 def add_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "limit",
         metavar="LIMIT",
-        help=f'such as "200/10s" or "40/m", or "{NO_LIMIT}" for a host without one',
+        help=f'such as "200/10s" or "40/m", or "{NO_LIMIT}" for a host without a limit',
     )
     parser.add_argument(
         "--window",
@@ -99,29 +69,29 @@ def add_options(parser: ArgumentParser) -> None:
         help="how the host counts (default: %(default)s)",
     )
     parser.add_argument(
-        "--burst", metavar="N", help="what the bucket holds (default: all of the limit)"
+        "--burst", metavar="N", help="the bucket's size (default: the whole limit)"
     )
     says = parser.add_mutually_exclusive_group()
     says.add_argument(
-        "--retry-after", action="store_true", help="refusals say how long to wait"
+        "--retry-after", action="store_true", help="refusals have a Retry-After header"
     )
     says.add_argument(
-        "--ratelimit", action="store_true", help="all answers say what is left"
+        "--ratelimit", action="store_true", help="all responses have RateLimit headers"
     )
     for name, meaning in (
         ("failures", "answered with a 503"),
         ("timeouts", "never answered"),
-        ("resets", "ended by a connection that is lost"),
+        ("resets", "whose connection is lost"),
     ):
         parser.add_argument(
             f"--{name}",
             metavar="SHARE",
-            help=f"of the requests that are {meaning} whatever the rate, such as 0.01",
+            help=f"share of requests {meaning} whatever the rate, such as 0.01",
         )
     for name, default, meaning in (
         ("seconds", 600, "how long to crawl, in virtual time"),
-        ("latency", 0.05, "seconds that an answer takes"),
-        ("seed", 0, "of chance"),
+        ("latency", 0.05, "seconds until a response arrives"),
+        ("seed", 0, "of the random numbers"),
     ):
         parser.add_argument(
             f"--{name}", default=default, help=f"{meaning} (default: %(default)s)"
@@ -147,28 +117,16 @@ def run(command: ScrapyCommand, opts: Namespace) -> int:
         server = Slots.under_timeouts(
             server, policy.concurrency, network.round_trip, shares["timeouts"], timeout
         )
-    witness = Witness(
-        Scope(
-            "host",
-            bounds,
-            spacing=policy.spacing,
-            concurrency=policy.concurrency,
-        )
-    )
+    law = Scope("host", bounds, spacing=policy.spacing, concurrency=policy.concurrency)
     report = simulate(
-        [witness],
-        server,
-        seconds=seconds,
-        seed=seed,
-        network=network,
-        timeout=timeout,
+        [law], server, seconds=seconds, seed=seed, network=network, timeout=timeout
     )
     if opts.json:
-        say_json(_as_dict(opts.limit, rate, report, witness))
+        say_json(_as_dict(opts.limit, rate, report))
     else:
-        say(_plot(witness, rate, 0.0 if limit is None else limit.period, seconds))
+        say(_plot(report.log, rate, 0.0 if limit is None else limit.period, seconds))
         has_weather = limit is None or any(shares.values())
-        ideal = "what could be had" if has_weather else LIMIT
+        ideal = "the possible rate" if has_weather else LIMIT
         say(_summary(report, rate, bounds, ideal))
     return 0
 
@@ -193,8 +151,8 @@ def _check_length(seconds: float, rate: float, bounds: Bounds) -> None:
     most = seconds * min(bounds.max_rate, 2 * rate)
     if most > _MOST_REQUESTS:
         raise CommandError(
-            f"that would be {most:.3g} requests, and the most are "
-            f"{_MOST_REQUESTS:.3g}: choose fewer --seconds"
+            f"that would be {most:.3g} requests, more than {_MOST_REQUESTS:.3g}; "
+            "choose fewer --seconds"
         )
 
 
@@ -231,14 +189,14 @@ def _counts(times: array[float], bins: int, seconds: float) -> list[int]:
     return counts
 
 
-def _plot(witness: Witness, rate: float, period: float, seconds: float) -> str:
+def _plot(log: Log, rate: float, period: float, seconds: float) -> str:
     columns = max(20, min(_WIDEST, shutil.get_terminal_size().columns) - _MARGIN)
     # A bin that is shorter than the limit's window, or holds one request or none,
     # would show a saw where there is a steady rate.
     windows = seconds / period if period else math.inf
     bins = max(1, int(min(columns, windows, seconds * rate / _FEWEST)))
-    served = _counts(witness.served_at, bins, seconds)
-    refused = _counts(witness.refused_at, columns, seconds)
+    served = _counts(log.served_at, bins, seconds)
+    refused = _counts(log.refused_at, columns, seconds)
     plot = Plot(
         heights=[served[n * bins // columns] * bins / seconds for n in range(columns)],
         line=rate,
@@ -270,26 +228,20 @@ def _summary(report: Report, rate: float, bounds: Bounds, ideal: str) -> str:
     if bounds.max_rate < rate:
         text += (
             f"\nPOLITENESS_MAX_RATE={bounds.max_rate:.6g} keeps it below the limit of "
-            f"{rate:.3g}/s; with -s POLITENESS_MAX_RATE={2 * rate:.3g} it would find it"
+            f"{rate:.3g}/s; try -s POLITENESS_MAX_RATE={2 * rate:.3g}"
         )
     return text
 
 
-def _as_dict(
-    limit: str, rate: float, report: Report, witness: Witness
-) -> dict[str, object]:
+def _as_dict(limit: str, rate: float, report: Report) -> dict[str, object]:
+    names = ("seconds", "served", "refused", "unlucky", "timed_out", "failed")
     return {
         "limit": limit,
         "limit_per_second": rate,
-        "seconds": report.seconds,
-        "served": report.served,
-        "refused": report.refused,
-        "unlucky": report.unlucky,
-        "timed_out": report.timed_out,
-        "failed": report.failed,
+        **{name: getattr(report, name) for name in names},
         "share": report.efficiency,
         "refusals_per_100": report.refusals_per_100,
         "reached_at": report.reached_at,
-        "refused_at": list(witness.refused_at),
+        "refused_at": list(report.log.refused_at),
         "rates": [list(point) for point in report.trace],
     }

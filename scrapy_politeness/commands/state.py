@@ -1,4 +1,4 @@
-"""``scrapy politeness state``: what earlier runs have learned."""
+"""``scrapy politeness state``: what earlier runs learned."""
 
 from __future__ import annotations
 
@@ -6,33 +6,40 @@ import sqlite3
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scrapy.exceptions import UsageError
 
 from scrapy_politeness.commands.terminal import CommandError, say, say_json, table, warn
-from scrapy_politeness.observe.text import duration, escaped, rate, shortened
-from scrapy_politeness.policy import Policy
+from scrapy_politeness.config.policy import Policy
+from scrapy_politeness.observe.text import counted, duration, escaped, rate, shortened
 from scrapy_politeness.stores.state import State
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from scrapy.commands import ScrapyCommand
 
     from scrapy_politeness.stores.state import Entry
 
-SUMMARY = "Show, export or forget what earlier runs have learned of hosts"
+SUMMARY = "Show, export or forget what earlier runs learned about hosts"
 
 _WIDEST = 48
-_HEADINGS = ("host", "limit", "stood", "at once", "pause left", "learned")
+_HEADINGS = ("host", "limit", "no limit at", "at once", "pause left", "learned")
+_COLUMNS: tuple[tuple[str, Callable[[Any], str]], ...] = (
+    ("limit", rate),
+    ("stood", rate),
+    ("concurrency", str),
+    ("pause_left", duration),
+    ("age", lambda seconds: f"{duration(max(0.0, seconds))} ago"),
+)
 
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of one slot; times are wall time. Where no limit was found, there
-    is the highest rate that it ``stood``."""
+    """What is known about one slot; times are wall time. If no limit was found, there
+    is the highest rate that the host ``stood``."""
 
     slot: str
     entry: Entry | None
@@ -47,25 +54,17 @@ class Known:
         return (None, ceiling) if learned.spread is None else (ceiling, None)
 
     def as_row(self, wall_now: float) -> list[str]:
-        learned = self.entry and self.entry.learned
-        concurrency = learned.concurrency if learned else None
-        age = wall_now - self.entry.at if self.entry else None
-        return [
-            shortened(self.slot, _WIDEST),
-            *("" if known is None else rate(known) for known in self._rates),
-            "" if concurrency is None else str(concurrency),
-            duration(self.pause_left) if self.pause_left else "",
-            "" if age is None else f"{duration(max(0.0, age))} ago",
-        ]
+        known = self.as_dict(wall_now)
+        cells = (show(known[name]) if known[name] else "" for name, show in _COLUMNS)
+        return [shortened(self.slot, _WIDEST), *cells]
 
-    def as_dict(self, wall_now: float) -> dict[str, object]:
-        learned = self.entry.learned.to_dict() if self.entry else {}
+    def as_dict(self, wall_now: float) -> dict[str, Any]:
         limit, stood = self._rates
         return {
             "slot": self.slot,
             "limit": limit,
             "stood": stood,
-            "concurrency": learned.get("concurrency"),
+            "concurrency": self.entry.learned.concurrency if self.entry else None,
             "pause_left": self.pause_left,
             "age": wall_now - self.entry.at if self.entry else None,
         }
@@ -80,7 +79,7 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--file",
         metavar="FILE",
-        help="the state file (default: as POLITENESS_STATE or JOBDIR say)",
+        help="the state file (default: that of POLITENESS_STATE or JOBDIR)",
     )
 
 
@@ -90,8 +89,8 @@ def run(command: ScrapyCommand, opts: Namespace) -> int:
     path = Path(opts.file) if opts.file else Policy.read(command.settings).state_path
     if path is None:
         raise CommandError(
-            "there is no state file: neither POLITENESS_STATE nor JOBDIR is set here; "
-            "--file names one"
+            "there is no state file: neither POLITENESS_STATE nor JOBDIR is set; use "
+            "--file"
         )
     try:
         with open_state(path) as state:
@@ -99,22 +98,24 @@ def run(command: ScrapyCommand, opts: Namespace) -> int:
                 return _forget(state, opts)
             return _show(state, opts)
     except sqlite3.Error as error:
-        raise CommandError(f"{escaped(str(path))} cannot be used: {error}") from None
+        raise CommandError(f"cannot use {escaped(str(path))}: {error}") from None
 
 
 def open_state(path: Path) -> State:
-    """Only where there is one: to look must not begin it."""
+    """Only an existing one: looking must not create it."""
     name = escaped(str(path))
     if not path.is_file():
-        raise CommandError(f"there is no state file {name}: no run has begun it so far")
+        raise CommandError(f"there is no state file {name}; a crawl creates it")
     try:
         return State(path)
     except ValueError as error:
-        raise CommandError(f"{name} is no state file: {escaped(str(error))}") from None
+        raise CommandError(
+            f"{name} is not a state file: {escaped(str(error))}"
+        ) from None
 
 
 def read(state: State, slots: Sequence[str], wall_now: float) -> list[Known]:
-    """Of a damaged entry, all that can be told is that it is damaged."""
+    """Warn about damaged entries, and skip them."""
     pauses = state.pauses(wall_now)
     return [Known(s, _entry(state, s), pauses.get(s, 0.0)) for s in slots]
 
@@ -124,16 +125,16 @@ def _entry(state: State, slot: str) -> Entry | None:
         return state.learned(slot)
     except ValueError as error:
         name, text = escaped(slot), escaped(str(error))
-        warn(f"what was learned of {name} is damaged, and left out: {text}")
+        warn(f"skipping the damaged entry of {name}: {text}")
         return None
 
 
 def _check_usage(opts: Namespace) -> None:
     if opts.action == "forget":
         if bool(opts.hosts) == opts.all:
-            raise UsageError("forget needs either the names of hosts or --all")
+            raise UsageError("forget needs host names or --all")
     elif opts.all:
-        raise UsageError("--all goes with forget")
+        raise UsageError("--all is for forget only")
 
 
 def _show(state: State, opts: Namespace) -> int:
@@ -147,12 +148,12 @@ def _show(state: State, opts: Namespace) -> int:
     elif known:
         say(table(_HEADINGS, [k.as_row(wall_now) for k in known]))
     elif not unknown:
-        say("Nothing is known so far.")
+        say("Nothing is known yet.")
     return int(unknown)
 
 
 def _exported(known: Known, wall_now: float) -> dict[str, object]:
-    """With points in time instead of ages: it may be read at any time."""
+    """With points in time instead of ages, so that it can be read later."""
     learned = known.entry.learned.to_dict() if known.entry else {}
     paused = known.pause_left
     return {
@@ -173,8 +174,7 @@ def _forget(state: State, opts: Namespace) -> int:
     if opts.json:
         say_json({"forgotten": slots})
     else:
-        hosts = "1 host" if len(slots) == 1 else f"{len(slots)} hosts"
-        say(f"What was known of {hosts} is forgotten.")
+        say(f"Forgot what was known about {counted(len(slots), 'host')}.")
     return int(unknown)
 
 
@@ -187,5 +187,5 @@ def _chosen(state: State, opts: Namespace) -> tuple[list[str], bool]:
     unknown = set(wanted) - set(known)
     for host in wanted:
         if host in unknown:
-            warn(f"nothing is known of {escaped(host)}")
+            warn(f"nothing is known about {escaped(host)}")
     return [host for host in wanted if host not in unknown], bool(unknown)

@@ -35,7 +35,7 @@ def lines(check: Check) -> Iterator[str]:
 def _robots(check: Check) -> Iterator[str]:
     robots = check.finding.robots
     if robots is None:
-        yield "not asked for now, since the host is to be left alone"
+        yield "not fetched, since the host is paused"
         return
     if robots.error is not None:
         yield f"could not be fetched: {robots.error}"
@@ -44,7 +44,7 @@ def _robots(check: Check) -> Iterator[str]:
     yield _permission(robots, obeyed=check.obeys_robots)
     wishes = ", ".join(_wishes(robots))
     if wishes and not check.policy.robots:
-        wishes += "; not obeyed, since POLITENESS_ROBOTS is off"
+        wishes += "; ignored, since POLITENESS_ROBOTS is off"
     if wishes:
         yield wishes
 
@@ -53,7 +53,7 @@ def _permission(robots: RobotsFile, *, obeyed: bool) -> str:
     verb = "allows" if robots.allowed else "forbids"
     text = f"{verb} this page to {robots.user_agent}"
     if not robots.allowed and not obeyed:
-        text += "; not obeyed, since ROBOTSTXT_OBEY is off"
+        text += "; ignored, since ROBOTSTXT_OBEY is off"
     return text
 
 
@@ -74,9 +74,9 @@ def _settings(check: Check) -> Iterator[str]:
     name = policy.own_limits_of(check.finding.slot)
     if name is not None:
         own = ", ".join(f"{key} {value}" for key, value in policy.limits[name].items())
-        yield f"POLITENESS_LIMITS has {name}: {own}"
+        yield f"POLITENESS_LIMITS for {name}: {own}"
     if check.finding.slot in policy.download_slots:
-        yield f"DOWNLOAD_SLOTS has {check.finding.slot}"
+        yield f"DOWNLOAD_SLOTS sets {check.finding.slot}"
     if policy.spacing:
         yield f"DOWNLOAD_DELAY of {policy.spacing:.6g} s"
     for setting, limit in (
@@ -97,11 +97,11 @@ def _settings(check: Check) -> Iterator[str]:
 def _learned(check: Check) -> Iterator[str]:
     known = check.known
     if known is None or known.entry is None:
-        yield "nothing so far"
+        yield "nothing yet"
         return
     learned = known.entry.learned
     yield from limits(learned)
-    yield f"known for {duration(max(0.0, time.time() - known.entry.at))}"
+    yield f"learned {duration(max(0.0, time.time() - known.entry.at))} ago"
 
 
 def _speed(check: Check) -> Iterator[str]:
@@ -113,7 +113,7 @@ def _speed(check: Check) -> Iterator[str]:
     assert fastest is not None
     text = rate(min(status.rate, fastest))
     if status.rate < _NEARLY * fastest:
-        text += f" at first, never more than {rate(fastest)}"
-    yield f"{text}; at most {status.concurrency} under way at once"
+        text += f" at first, at most {rate(fastest)}"
+    yield f"{text}; at most {status.concurrency} in flight"
     if status.silent_for:
-        yield f"nothing for the next {duration(status.silent_for)}"
+        yield f"paused for another {duration(status.silent_for)}"

@@ -15,7 +15,7 @@ class Cause(Enum):
     SETTINGS = "your settings"
     START = "the careful start"
     SPIDER = "the spider"
-    ANSWERS = "slow answers"
+    ANSWERS = "slow responses"
     CRAWLER = "a busy crawler"
 
     @property

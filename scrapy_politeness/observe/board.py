@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from scrapy_politeness.core.health import Health
-from scrapy_politeness.observe.text import duration, rate, shortened
+from scrapy_politeness.observe.figures import LIVE, figures_of
+from scrapy_politeness.observe.text import shortened
 
 if TYPE_CHECKING:
     from scrapy_politeness.observe.census import Census, SlotView
@@ -45,8 +46,8 @@ def draw(heading: str, census: Census, columns: int, lines: int) -> list[str]:
 def _table(census: Census, most: int, columns: int) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     table.add_column("  host", no_wrap=True, overflow="ellipsis")
-    for name in ("rate", "limit", "waiting"):
-        table.add_column(name, justify="right", no_wrap=True)
+    for figure in LIVE:
+        table.add_column(figure.title.lower(), justify="right", no_wrap=True)
     table.add_column("health", no_wrap=True)
     for view in census.top(most):
         table.add_row(*_row(view, min(_WIDEST_NAME, columns // 2)))
@@ -57,18 +58,11 @@ def _table(census: Census, most: int, columns: int) -> Table:
 
 
 def _row(view: SlotView, widest: int) -> tuple[Text, ...]:
-    status = view.status
-    cells = [shortened(view.key, widest)]
-    if status is None:
-        cells += ["", "", str(view.pending), ""]
-    else:
-        ceiling = "?" if status.ceiling is None else rate(status.ceiling)
-        cells += [rate(status.rate), ceiling, str(view.pending), status.health.value]
-        if status.silent_for:
-            cells[-1] += f", {duration(status.silent_for)} left"
-    style = _STYLES[status.health] if status is not None else "dim"
-    name, *figures, how = cells
-    return (_cut(f"  {name}"), *map(_cut, figures), _cut(how, style))
+    status, known = view.status, figures_of(view)
+    unknown = "" if status is None else "?"
+    shown = [figure.text(known) or unknown for figure in LIVE]
+    how = Text("") if status is None else _cut(view.condition, _STYLES[status.health])
+    return (_cut(f"  {shortened(view.key, widest)}"), *map(_cut, shown), how)
 
 
 def _cut(text: str, style: str = "") -> Text:

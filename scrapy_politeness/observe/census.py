@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.health import Health
+from scrapy_politeness.observe.figures import columns, figures_of
 from scrapy_politeness.observe.names import printable
 from scrapy_politeness.observe.tally import Tallies, Tally
-from scrapy_politeness.observe.text import duration, percent, rate
+from scrapy_politeness.observe.text import duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,19 +48,17 @@ class SlotView:
     tally: Tally
 
     def __str__(self) -> str:
-        status, tally = self.status, self.tally
+        known = figures_of(self)
+        shown = (f"{f.title.lower()} {f.text(known)}" for f in columns([known]))
+        return f"{printable(self.key)}: {self.condition}; {', '.join(shown)}"
+
+    @property
+    def condition(self) -> str:
+        status = self.status
         if status is None:
-            how = "forgotten"
-        else:
-            silent = f" for {duration(status.silent_for)}" if status.silent_for else ""
-            limit = f" (limit {rate(status.ceiling)})" if status.ceiling else ""
-            how = f"{status.health.value}{silent}, {rate(status.rate)}{limit}"
-            if status.bad_luck:
-                how += f", {percent(status.bad_luck)} bad luck"
-        return (
-            f"{printable(self.key)}: {how}, {self.pending} waiting, {tally.served} "
-            f"served, {tally.refused} refused, {tally.timed_out} timed out"
-        )
+            return "forgotten"
+        left = f", {duration(status.silent_for)} left" if status.silent_for else ""
+        return f"{status.health.value}{left}"
 
     @property
     def interest(self) -> tuple[bool, int, float, int, int]:
@@ -100,7 +99,7 @@ class Census:
         """For a console: ``print(politeness.census())``."""
         head = (
             f"{self.done} done, {self.pending} in the scheduler, {self.in_progress} in "
-            f"progress; held back for {duration(self.total.waited)} in all"
+            f"progress; held back for {duration(self.total.waited)} in total"
         )
         return "\n".join((head, *map(str, self.top(_MOST_PRINTED))))
 

@@ -1,4 +1,4 @@
-"""What the log says of trouble when the crawl has ended."""
+"""What the log says about trouble when the crawl has ended."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _MOST_TOLD = 10
 
 
 def tell_troubles(census: Census, spider: Spider | None) -> None:
-    """One line for each slot that there was trouble with, the worst first."""
+    """One line for each slot with trouble, the worst first."""
     log = logging.LoggerAdapter(logger, {"spider": spider})
     views = [view for view in census.slots if _troubles(view.tally)]
     views.sort(key=lambda view: _badness(view.tally), reverse=True)
     for view in views[:_MOST_TOLD]:
         log.log(
             _level(view.tally),
-            "In all, %(slot)s: %(account)s",
+            "Summary for %(slot)s: %(account)s",
             {"slot": printable(view.key), "account": _account_of(view)},
         )
     rest = census.other.copy()
@@ -37,7 +37,7 @@ def tell_troubles(census: Census, spider: Spider | None) -> None:
     if _troubles(rest):
         log.log(
             _level(rest),
-            "In all, other slots: %(account)s",
+            "Summary for other slots: %(account)s",
             {"account": _account(rest)},
         )
 
@@ -62,7 +62,7 @@ def _account_of(view: SlotView) -> str:
 
 
 def _account(tally: Tally) -> str:
-    parts = [f"{tally.sent} sent", f"{tally.served} answered well"]
+    parts = [f"{tally.sent} sent", f"{tally.served} served"]
     parts += [
         f"{counted(times, 'time')} {name}"
         for name, times in tally.troubles.most_common()

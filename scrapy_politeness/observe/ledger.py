@@ -1,23 +1,23 @@
-"""Counts under a bounded number of labels, none of which ever falls."""
+"""Counts under a bounded number of labels, none of which ever decreases."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from scrapy_politeness.observe.census import SlotView
+from scrapy_politeness.observe.figures import COUNTS
 from scrapy_politeness.observe.names import printable
-from scrapy_politeness.observe.tally import COUNTS
+from scrapy_politeness.observe.tally import Tally
 
 if TYPE_CHECKING:
-    from scrapy_politeness.core.health import Status
-    from scrapy_politeness.observe.census import Census, SlotView
-    from scrapy_politeness.observe.tally import Tally
+    from scrapy_politeness.observe.census import Census
 
-# So many slots get a label of their own in one crawl, and keep it.
+# How many slots get a label of their own in one crawl, which they keep.
 MOST_LABELS = 50
 OTHER = "other"
 
-# Where there are more slots, one must be worth it.
+# Where there are more slots, only those with some traffic or trouble get one.
 _FEWEST_SENT = 10
 
 Counts = dict[str, float]
@@ -25,17 +25,16 @@ Counts = dict[str, float]
 
 @dataclass(frozen=True)
 class Account:
-    """``status`` is None for all others together, and for a slot that has none."""
+    """``counts`` are what to expose, ``view`` is for all that is not counted."""
 
     label: str
     counts: Counts
-    pending: int
-    status: Status | None = None
+    view: SlotView
 
 
 class Ledger:
-    """What was counted for a slot before it had a label stays with the others, and what
-    was counted under a label that begins anew is never given to them."""
+    """What was counted for a slot before it had a label stays with the others; what was
+    counted under a label that starts again is never added to them."""
 
     def __init__(self, most: int = MOST_LABELS) -> None:
         self._most = most
@@ -70,24 +69,24 @@ class Ledger:
     def _account(self, view: SlotView | None, slot: str) -> Account:
         label, told = self._labels[slot], self._told[slot]
         if view is None:  # no longer tallied, so nothing is sent to it
-            return Account(label, told, 0)
+            return Account(label, told, SlotView(slot, None, 0, Tally()))
         counts = _minus(_counts(view.tally), self._before[slot])
         if any(counts[name] < told[name] for name in COUNTS):
-            # Its tally has begun anew, and what it had is among the others now.
+            # Its tally started again, and the old one is now part of the others.
             self._lost = _plus(self._lost, told)
             self._before[slot] = _nothing()
             counts = _counts(view.tally)
         self._told[slot] = counts
-        return Account(label, counts, view.pending, view.status)
+        return Account(label, counts, view)
 
     def _others(self, census: Census, accounts: list[Account]) -> Account:
         counts = _minus(_counts(census.total), self._lost)
         for account in accounts:
             counts = _minus(counts, account.counts)
-        pending = census.pending - sum(account.pending for account in accounts)
+        pending = census.pending - sum(account.view.pending for account in accounts)
         # Sums of floats differ in the last digits.
         counts = {name: max(0.0, value) for name, value in counts.items()}
-        return Account(OTHER, counts, max(0, pending))
+        return Account(OTHER, counts, SlotView(OTHER, None, max(0, pending), Tally()))
 
 
 def _is_worth_it(view: SlotView) -> bool:

@@ -1,7 +1,7 @@
-"""Metrics for Prometheus, by its official client.
+"""Metrics for Prometheus, through its official client.
 
-The client answers in threads of its own. They never see the crawl itself: every second
-the event loop hands them a picture that nobody changes any more.
+The client answers in threads of its own. They never touch the crawl itself: every
+second, the event loop hands them a snapshot that never changes.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from prometheus_client.registry import Collector
 
 from scrapy_politeness.alarm import Beat
 from scrapy_politeness.engine import in_thread
+from scrapy_politeness.observe.figures import FIGURES
 from scrapy_politeness.observe.histogram import BOUNDS, Histogram
 from scrapy_politeness.observe.ledger import Account, Ledger
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
     from scrapy import Spider
 
-    from scrapy_politeness.core.health import Status
     from scrapy_politeness.observe.census import Census
 
 logger = logging.getLogger(__name__)
@@ -40,9 +40,6 @@ logger = logging.getLogger(__name__)
 _EVERY = 1.0
 
 _PREFIX = "scrapy_politeness_"
-
-# Verdicts, as the tally calls them.
-_OUTCOMES = ("served", "refused", "timed_out", "failed")
 
 
 @dataclass(frozen=True)
@@ -54,8 +51,8 @@ class Picture:
 
 
 class Metrics:
-    """Raises OSError where the port is taken, before the crawl begins; but listens only
-    when it has begun, since nobody says when one fails before that."""
+    """Raises OSError if the port is taken, before the crawl starts; but listens only
+    once it has started, since nothing tells of a crawl that fails before that."""
 
     def __init__(
         self,
@@ -82,11 +79,11 @@ class Metrics:
         try:
             self._server, self._thread = start_http_server(port, wanted, registry)
         except OSError as error:
-            self._log.error("There will be no metrics: %(error)s", {"error": error})
+            self._log.error("Cannot serve metrics: %(error)s", {"error": error})
             return
         host, port = self._server.server_address[:2]
         self._log.info(
-            "Metrics are at http://%(host)s:%(port)d/metrics",
+            "Serving metrics at http://%(host)s:%(port)d/metrics",
             {"host": host, "port": port},
         )
         self._paint()
@@ -125,83 +122,50 @@ class Pictures(Collector):
         picture = self.latest
         if picture is not None:
             yield from _of_crawl(picture)
-            yield from _counters(picture.accounts)
-            yield from _gauges(picture.accounts)
+            yield from _of_slots(picture.accounts)
 
 
 def _of_crawl(picture: Picture) -> Iterator[Metric]:
     census = picture.census
     yield CounterMetricFamily(
-        f"{_PREFIX}done", "Answers that the crawl got", value=census.done
+        f"{_PREFIX}done", "Responses that the crawl received", value=census.done
     )
     yield GaugeMetricFamily(
         f"{_PREFIX}in_progress",
-        "Requests that have left the scheduler and are not done",
+        "Requests that have left the scheduler and are not finished",
         value=census.in_progress,
     )
     bounds = [*(f"{bound:g}" for bound in BOUNDS), "+Inf"]
     yield HistogramMetricFamily(
         f"{_PREFIX}wait_seconds",
-        "For how long politeness held each request back, the first in line",
+        "Seconds for which each request was held back while first in line",
         buckets=list(zip(bounds, map(float, picture.waits), strict=True)),
         sum_value=picture.waited,
     )
 
 
-def _counters(accounts: list[Account]) -> Iterator[Metric]:
-    for name, count, meaning in (
-        ("requests", "sent", "Requests sent"),
-        ("rescheduled", "rescheduled", "Refused requests that will be sent again"),
-        ("waited_seconds", "waited", "Seconds that politeness held requests back"),
-    ):
-        family = CounterMetricFamily(f"{_PREFIX}{name}", meaning, labels=["slot"])
+def _of_slots(accounts: list[Account]) -> Iterator[Metric]:
+    families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
+    for figure in FIGURES:
+        if not figure.metric:
+            continue
+        labels = ["slot", *([figure.label] if figure.label else [])]
+        if figure.metric not in families:
+            kind = CounterMetricFamily if figure.is_count else GaugeMetricFamily
+            meaning = f"requests by {figure.label}" if figure.label else figure.meaning
+            name = f"{_PREFIX}{figure.metric}"
+            families[figure.metric] = kind(name, meaning.capitalize(), labels=labels)
         for account in accounts:
-            family.add_metric([account.label], account.counts[count])
-        yield family
-    answers = CounterMetricFamily(
-        f"{_PREFIX}answers", "What became of requests", labels=["slot", "outcome"]
-    )
-    for account in accounts:
-        for outcome in _OUTCOMES:
-            answers.add_metric([account.label, outcome], account.counts[outcome])
-    yield answers
-
-
-def _gauges(accounts: list[Account]) -> Iterator[Metric]:
-    waiting = GaugeMetricFamily(
-        f"{_PREFIX}waiting", "Requests that wait for a slot", labels=["slot"]
-    )
-    for account in accounts:
-        waiting.add_metric([account.label], account.pending)
-    yield waiting
-    known = [(a.label, a.status) for a in accounts if a.status is not None]
-    for name, meaning, value in _STATUS:
-        family = GaugeMetricFamily(f"{_PREFIX}{name}", meaning, labels=["slot"])
-        for label, status in known:
-            if (number := value(status)) is not None:
-                family.add_metric([label], number)
-        yield family
+            counted = account.counts.get(figure.name)
+            value = figure.read(account.view) if counted is None else counted
+            if value is not None:
+                own = [account.label, figure.name][: len(labels)]
+                families[figure.metric].add_metric(own, value)
+    yield from families.values()
     health = GaugeMetricFamily(
-        f"{_PREFIX}health", "1 for the health of a slot", labels=["slot", "health"]
+        f"{_PREFIX}health", "1 for the slot's health", labels=["slot", "health"]
     )
-    for label, status in known:
-        health.add_metric([label, status.health.value], 1)
+    for account in accounts:
+        if account.view.status is not None:
+            health.add_metric([account.label, account.view.status.health.value], 1)
     yield health
-
-
-_STATUS: tuple[tuple[str, str, Callable[[Status], float | None]], ...] = (
-    ("rate", "Requests per second that may be sent now", lambda s: s.rate),
-    (
-        "limit",
-        "Requests per second that the host allows, where that is known",
-        lambda s: s.ceiling,
-    ),
-    (
-        "bad_luck",
-        "Share of the requests that fail whatever the rate",
-        lambda s: s.bad_luck,
-    ),
-    ("pause_seconds", "Seconds that are left of a silence", lambda s: s.silent_for),
-    ("in_flight", "Requests under way", lambda s: s.in_flight),
-    ("concurrency", "Requests that may be under way", lambda s: s.concurrency),
-)

@@ -1,4 +1,4 @@
-"""What happens to a slot, told in the log, the stats and by signals."""
+"""What happens to a slot, in the log, the stats and as signals."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from scrapy_politeness import signals
 from scrapy_politeness.core.cause import Cause
 from scrapy_politeness.core.outcome import Verdict
 from scrapy_politeness.observe.closing import tell_troubles
+from scrapy_politeness.observe.figures import FIGURES
 from scrapy_politeness.observe.names import printable
 from scrapy_politeness.observe.rates import RateNews, reason_of, was_bad_luck
+from scrapy_politeness.observe.slot_log import SlotLog
 from scrapy_politeness.observe.tally import NO_WAIT
 from scrapy_politeness.observe.text import limits
 
@@ -34,7 +36,7 @@ logger = logging.getLogger(__name__)
 # A rate that falls by less is fine tuning.
 _SLOWER = 0.95
 
-# Of a broad crawl's slots, so many have stats of their own.
+# How many of a broad crawl's slots have stats of their own.
 MOST_IN_STATS = 20
 
 # Seconds of waiting after which a newcomer may think that the crawl hangs.
@@ -50,7 +52,7 @@ class News:
         self._crawler = crawler
         self._tallies = tallies
         self._sampler = sampler
-        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
+        self._log = SlotLog(logger, crawler.spider)
         self._rates = RateNews(crawler.spider)
 
     def sent(self, flight: Flight, asked_at: float) -> None:
@@ -104,112 +106,82 @@ class News:
 
     def silenced(self, slot: Scope, seconds: float) -> None:
         """Another process was told so."""
-        self._log.info(
-            "%(slot)s: silent for %(pause).1f s, as another process was told",
-            {"slot": printable(slot.key), "pause": seconds},
-        )
+        text = "pausing for %(pause).1f s, as another process was asked to"
+        self._log.info(slot, text, pause=seconds)
         self._silenced(slot, Cause.HOST)
 
     def robots_delay(self, slot: Scope, delay: float) -> None:
         self._stats.inc_value("politeness/robots_delays")
-        self._log.info(
-            "%(slot)s: %(delay).3g s between requests, because of robots.txt",
-            {"slot": printable(slot.key), "delay": delay},
-        )
+        text = "%(delay).3g s between requests, because of robots.txt"
+        self._log.info(slot, text, delay=delay)
 
     def outside_hours(self, slot: Scope, hours: Hours, seconds: float) -> None:
-        self._log.info(
-            "%(slot)s: robots.txt allows visits %(hours)s; silent for %(wait).2g h",
-            {"slot": printable(slot.key), "hours": hours, "wait": seconds / 3600},
-        )
+        text = "robots.txt allows visits %(hours)s; pausing for %(wait).2g h"
+        self._log.info(slot, text, hours=hours, wait=seconds / 3600)
         self._silenced(slot, Cause.ROBOTS)
         self._send(signals.slot_paused, slot, seconds=seconds, reason="Visit-time")
 
     def held(self, slot: Scope, seconds: float) -> None:
-        self._log.info(
-            "%(slot)s: held for %(seconds).1f s by the spider",
-            {"slot": printable(slot.key), "seconds": seconds},
-        )
+        text = "held for %(seconds).1f s by the spider"
+        self._log.info(slot, text, seconds=seconds)
         self._silenced(slot, Cause.SPIDER)
         self._send(signals.slot_paused, slot, seconds=seconds, reason="the spider")
 
     def still_silent(self, slot: Scope, seconds: float) -> None:
-        self._log.info(
-            "%(slot)s: still silent for %(seconds).1f s, since an earlier run",
-            {"slot": printable(slot.key), "seconds": seconds},
-        )
+        text = "pausing for another %(seconds).1f s, as an earlier run was asked to"
+        self._log.info(slot, text, seconds=seconds)
         self._silenced(slot, Cause.HOST)
         self._send(signals.slot_paused, slot, seconds=seconds, reason="an earlier run")
 
     def recalled(self, slot: Scope, learned: Learned) -> None:
         self._stats.inc_value("politeness/recalled")
-        self._log.log(
-            self._rates.level(slot),
-            "%(slot)s: goes on from what an earlier run has learned: %(limits)s",
-            {
-                "slot": printable(slot.key),
-                "limits": "; ".join(limits(learned)),
-            },
-        )
+        text = "using what an earlier run learned: %(limits)s"
+        known = "; ".join(limits(learned))
+        self._log.log(self._rates.level(slot), slot, text, limits=known)
 
     def closed(self, census: Census) -> None:
-        """Leave in the stats what is known of the most interesting slots, and tell
-        of trouble."""
+        """Put the figures of the most interesting slots into the stats, and log what
+        went wrong."""
         tell_troubles(census, self._crawler.spider)
         self._stats.set_value("politeness/slots", len(census.slots) + census.others)
         self._stats.set_value("politeness/held_seconds", census.total.waited)
         for view in census.top(MOST_IN_STATS):
-            tally, status = view.tally, view.status
-            place = f"politeness/slots/{printable(view.key)}/"
-            figures: dict[str, float | None] = {
-                "served": tally.served,
-                "refused": tally.refused,
-                "timed_out": tally.timed_out,
-                "rescheduled": tally.rescheduled,
-                "given_up": tally.given_up,
-                "held_seconds": tally.waited,
-                "average_interval": tally.average_interval,
-                "rate": None if status is None else status.rate,
-                "ceiling": None if status is None else status.ceiling,
-                "bad_luck": None if status is None else status.bad_luck,
-            }
-            for name, figure in figures.items():
-                if figure:
-                    self._stats.set_value(place + name, figure)
+            for figure in FIGURES:
+                if figure.stat and (value := figure.read(view)):
+                    key = f"politeness/slots/{printable(view.key)}/{figure.stat}"
+                    self._stats.set_value(key, value)
 
     def resumed(self, slot: Scope) -> None:
-        self._log.debug("%(slot)s: no longer silent", {"slot": printable(slot.key)})
+        self._log.debug(slot, "no longer paused")
         if self._sampler is not None:
             self._sampler.released(self._tallies.of(slot.key), time.monotonic())
         self._send(signals.slot_resumed, slot)
 
     def reconfigured(self, slot: Scope, rate: float | None) -> None:
         if rate is None:
-            self._log.info(
-                "%(slot)s: reset by the spider", {"slot": printable(slot.key)}
-            )
+            self._log.info(slot, "reset by the spider")
         else:
-            self._log.info(
-                "%(slot)s: rate set to %(rate).3g/s by the spider",
-                {"slot": printable(slot.key), "rate": rate},
-            )
+            self._log.info(slot, "rate set to %(rate).3g/s by the spider", rate=rate)
 
     def proxy_slowed(self, budget: Budget, outcome: Outcome) -> None:
         self._stats.inc_value("politeness/proxy_slowdowns")
-        self._log.info(
+        logger.info(
             "Proxy %(proxy)s: slowed down to %(rate).3g/s because of %(reason)s",
             {
                 "proxy": printable(budget.key),
                 "rate": 1 / budget.interval,
                 "reason": outcome.reason,
             },
+            extra={"spider": self._crawler.spider},
         )
 
     def wait_capped(self, slot: Scope, wait: float, longest: float) -> None:
         self._log.warning(
-            "%(slot)s: Retry-After of %(wait).6g s is longer than "
+            slot,
+            "Retry-After of %(wait).6g s is longer than "
             "POLITENESS_RETRY_AFTER_MAX; waiting %(longest).6g s",
-            {"slot": printable(slot.key), "wait": wait, "longest": longest},
+            wait=wait,
+            longest=longest,
         )
 
     def _silenced(self, slot: Scope, cause: Cause, now: float | None = None) -> None:
@@ -221,32 +193,23 @@ class News:
 
     def _warn_of_waiting(self, slot: Scope, tally: Tally) -> None:
         self._log.warning(
-            "%(slot)s: its requests have waited for more than %(longest)d s in total, "
-            "mostly because of %(cause)s; now %(rate).3g/s are sent, and %(pending)d "
-            "wait. Nothing is stuck: this is logged once per slot",
-            {
-                "slot": printable(slot.key),
-                "longest": _LONG_WAIT,
-                "cause": tally.main_cause.value,
-                "rate": slot.rate,
-                "pending": self._tallies.pending(slot.key),
-            },
+            slot,
+            "requests have waited for more than %(longest)d s in total, mostly because "
+            "of %(cause)s; now sending %(rate).3g/s, with %(pending)d waiting. Nothing "
+            "is stuck; this is logged once per slot",
+            longest=_LONG_WAIT,
+            cause=tally.main_cause.value,
+            rate=slot.rate,
+            pending=self._tallies.pending(slot.key),
         )
 
     def _log_wait(self, slot: Scope, now: float) -> None:
-        if not self._log.isEnabledFor(logging.DEBUG):
+        if not self._log.shows_debug:
             return
-        delay = slot.ready_at - now
-        if delay >= NO_WAIT:
-            self._log.debug(
-                "%(slot)s: the next request may go in %(delay).2f s, %(depth)d in "
-                "the queue",
-                {
-                    "slot": printable(slot.key),
-                    "delay": delay,
-                    "depth": self._tallies.pending(slot.key),
-                },
-            )
+        if (delay := slot.ready_at - now) >= NO_WAIT:
+            text = "the next request may go in %(delay).2f s, %(depth)d in the queue"
+            depth = self._tallies.pending(slot.key)
+            self._log.debug(slot, text, delay=delay, depth=depth)
 
     def _signal_settled(self, slot: Scope, outcome: Outcome, change: Change) -> None:
         reason = reason_of(outcome, change)

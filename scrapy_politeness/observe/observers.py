@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
     from scrapy import Spider
 
+    from scrapy_politeness.config.policy import Policy
     from scrapy_politeness.observe.census import Census
     from scrapy_politeness.observe.histogram import Histogram
     from scrapy_politeness.observe.metrics import Metrics
-    from scrapy_politeness.policy import Policy
 
 
 class Observers:

@@ -1,9 +1,10 @@
-"""The report as one HTML page that needs nothing else: no network, no other file."""
+"""The report as one self-contained HTML page."""
 
 from __future__ import annotations
 
 import re
 from base64 import b64encode
+from dataclasses import replace
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
@@ -11,40 +12,26 @@ from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.cause import Cause
 from scrapy_politeness.observe import text
+from scrapy_politeness.observe.figures import columns
 from scrapy_politeness.observe.plot import Plot
 from scrapy_politeness.observe.report import MARK, to_json
 
 if TYPE_CHECKING:
-    from scrapy_politeness.observe.report import Figures, Report, SlotReport
+    from scrapy_politeness.observe.figures import Figure
+    from scrapy_politeness.observe.report import Report, SlotReport
 
 UNKNOWN = "&ndash;"
 
 # What each cause means to somebody who sees it for the first time.
 _CAUSES = {
-    Cause.HOST: ("The hosts", "refusals, Retry-After, limits that were found"),
+    Cause.HOST: ("The hosts", "refusals, Retry-After, known limits"),
     Cause.ROBOTS: ("robots.txt", "Crawl-delay, Request-rate, Visit-time"),
-    Cause.SETTINGS: ("Your settings", "highest rates, limits, DOWNLOAD_DELAY"),
-    Cause.START: ("The careful start", "while a host's limit was looked for"),
+    Cause.SETTINGS: ("Your settings", "maximum rates, limits, DOWNLOAD_DELAY"),
+    Cause.START: ("The careful start", "while looking for a host's limit"),
     Cause.SPIDER: ("The spider", "it had nothing to send, or held a slot"),
-    Cause.ANSWERS: ("Slow answers", "as many requests as allowed were under way"),
+    Cause.ANSWERS: ("Slow responses", "as many requests as allowed were in flight"),
     Cause.CRAWLER: ("The crawler", "CONCURRENT_REQUESTS, a busy process"),
 }
-
-# Title, and whether the largest value comes first when it is sorted by.
-_COLUMNS = (
-    ("Slot", False),
-    ("Pages", True),
-    ("Refused", True),
-    ("Timed out", True),
-    ("Rescheduled", True),
-    ("Waited", True),
-    ("Interval", True),
-    ("Rate", True),
-    ("Limit", True),
-    ("Bad luck", True),
-    ("Health", False),
-    ("Waited for", False),
-)
 
 
 def render(report: Report) -> str:
@@ -96,16 +83,16 @@ def _header(report: Report) -> str:
 
 def _tiles(report: Report) -> str:
     total, seconds = report.total, report.seconds
-    per_second = _rate(total.served / seconds) if seconds else UNKNOWN
+    per_second = text.rate(total["served"] / seconds) if seconds else UNKNOWN
     tiles = (
-        ("Pages", f"{total.served:,}", f"{per_second} on average"),
+        ("Pages", f"{total['served']:,}", f"{per_second} on average"),
         (
             "Refused",
-            f"{total.refused:,}",
-            f"{total.rescheduled:,} asked again, {total.timed_out:,} timed out",
+            f"{total['refused']:,}",
+            f"{total['rescheduled']:,} rescheduled, {total['timed_out']:,} timed out",
         ),
-        ("Duration", _duration(seconds), f"{total.sent:,} requests sent"),
-        ("Waiting", _duration(total.waited), "for politeness, all slots together"),
+        ("Duration", _duration(seconds), f"{total['sent']:,} requests sent"),
+        ("Waiting", _duration(total["waited"]), "for politeness, over all slots"),
         ("Slots", f"{len(report.slots) + report.others:,}", "each with its own rate"),
     )
     return (
@@ -118,7 +105,7 @@ def _tiles(report: Report) -> str:
     )
 
 
-def _limits(total: Figures) -> str:
+def _limits(total: SlotReport) -> str:
     ranked = total.ranked_causes
     spent = sum(seconds for _, seconds in ranked)
     if not spent:
@@ -129,8 +116,8 @@ def _limits(total: Figures) -> str:
     )
     items = "".join(_limit(cause, seconds, spent) for cause, seconds in ranked)
     return (
-        '<section><h2>What limited the crawl</h2><p class="hint">What the next request '
-        "of each slot waited for, from the one before it on.</p>"
+        '<section><h2>What limited the crawl</h2><p class="hint">What the requests of '
+        "each slot waited for, after the previous one was sent.</p>"
         f'<div class="bar" aria-hidden="true">{bars}</div>'
         f'<ul class="causes">{items}</ul></section>'
     )
@@ -147,20 +134,20 @@ def _limit(cause: Cause, seconds: float, spent: float) -> str:
 
 
 def _table(report: Report) -> str:
+    figures = columns(slot.figures for slot in report.slots)
     heads = "".join(
-        f'<th scope="col"{" data-down" if down else ""}>'
-        f'<button type="button">{title}</button></th>'
-        for title, down in _COLUMNS
+        (
+            _head("Slot", "a host, or what a request names as its slot"),
+            *(_head(f.title, f.meaning, " data-down") for f in figures),
+            _head("Health", "at the end of the crawl"),
+            _head("Waited for", "what its requests waited for longest"),
+        )
     )
-    rows = "".join(_row(n, slot) for n, slot in enumerate(report.slots))
+    rows = "".join(_row(slot, figures, n) for n, slot in enumerate(report.slots))
     foot = ""
     if report.others:
-        cells = _figure_cells(report.other) + _cell("", 0) * 5
-        name = f"{report.others:,} other slots"
-        foot = (
-            f'<tfoot><tr><th scope="row">{name}</th>{cells}'
-            f"<td>{_mostly(report.other)}</td></tr></tfoot>"
-        )
+        other = replace(report.other, name=f"{report.others:,} other slots")
+        foot = f"<tfoot>{_row(other, figures)}</tfoot>"
     return (
         '<section><h2>Slots</h2><p class="hint">Select a heading to sort by it.</p>'
         '<div class="scroll" tabindex="0" role="region" aria-label="Slots">'
@@ -169,64 +156,48 @@ def _table(report: Report) -> str:
     )
 
 
-def _row(number: int, slot: SlotReport) -> str:
+def _head(title: str, meaning: str, attributes: str = "") -> str:
+    return (
+        f'<th scope="col" title="{escape(meaning)}"{attributes}>'
+        f'<button type="button">{title}</button></th>'
+    )
+
+
+def _row(slot: SlotReport, figures: list[Figure], number: int | None = None) -> str:
     name = f'<span title="{escape(slot.name)}">{escape(slot.name)}</span>'
     if slot.series is not None:
         name = f'<a href="#slot-{number}">{name}</a>'
-    interval = slot.average_interval
-    shown = UNKNOWN if interval is None else _interval(interval)
+    cells = "".join(
+        f'<td class="n" data-value="{slot[figure.name]}">'
+        f"{_spaced(figure.text(slot.figures)) or UNKNOWN}</td>"
+        for figure in figures
+    )
     health = escape(slot.health) if slot.health else UNKNOWN
     return (
-        f'<tr><th scope="row">{name}</th>{_figure_cells(slot.figures)}'
-        f"{_cell(shown, interval or 0)}{_cell(_rate(slot.rate), slot.rate or 0)}"
-        f"{_cell(_rate(slot.ceiling), slot.ceiling or 0)}"
-        f"{_cell(_bad_luck(slot), slot.bad_luck or 0)}"
-        f'<td class="h-{health}">{health}</td><td>{_mostly(slot.figures)}</td></tr>'
+        f'<tr><th scope="row">{name}</th>{cells}'
+        f'<td class="h-{health}">{health}</td><td>{_mostly(slot)}</td></tr>'
     )
 
 
-def _figure_cells(figures: Figures) -> str:
-    counts = (
-        figures.served,
-        figures.refused,
-        figures.timed_out,
-        figures.rescheduled,
-    )
-    cells = "".join(_cell(f"{count:,}", count) for count in counts)
-    return cells + _cell(_duration(figures.waited), figures.waited)
-
-
-def _cell(text: str, value: float) -> str:
-    return f'<td class="n" data-value="{value}">{text}</td>'
-
-
-def _mostly(figures: Figures) -> str:
-    ranked = figures.ranked_causes
+def _mostly(slot: SlotReport) -> str:
+    ranked = slot.ranked_causes
     return _CAUSES[ranked[0][0]][0].lower() if ranked else UNKNOWN
 
 
+def _spaced(text: str) -> str:
+    return text.replace(" ", "&nbsp;")
+
+
 def _duration(seconds: float) -> str:
-    return text.duration(seconds).replace(" ", "&nbsp;")
-
-
-def _rate(per_second: float | None) -> str:
-    return UNKNOWN if per_second is None else text.rate(per_second)
-
-
-def _bad_luck(slot: SlotReport) -> str:
-    return text.percent(slot.bad_luck) if slot.bad_luck else UNKNOWN
-
-
-def _interval(seconds: float) -> str:
-    return f"{1000 * seconds:.0f} ms" if seconds < 1 else f"{seconds:.3g} s"
+    return _spaced(text.duration(seconds))
 
 
 _LEGEND = """<ul class="legend">
 <li><i class="k-sent"></i>requests sent</li>
 <li><i class="k-allowed"></i>rate allowed</li>
-<li><i class="k-ceiling"></i>limit found, while one is known</li>
+<li><i class="k-ceiling"></i>limit, while known</li>
 <li><i class="k-refused"></i>refused or timed out</li>
-<li><i class="k-pause"></i>silence (pause)</li>
+<li><i class="k-pause"></i>pause</li>
 </ul>"""
 
 
@@ -234,7 +205,8 @@ def _plots(report: Report) -> str:
     plotted = [
         (n, slot, slot.series) for n, slot in enumerate(report.slots) if slot.series
     ]
-    overall = Plot(report.series, report.seconds, "all slots", smooth=True).html()
+    total = report.total.series
+    overall = Plot(total, report.seconds, "all slots", smooth=True) if total else None
     figures = "".join(
         f'<figure id="slot-{n}"><figcaption><h3>{escape(slot.name)}</h3>'
         f"<p>{_caption(slot)}</p></figcaption>"
@@ -247,27 +219,25 @@ def _plots(report: Report) -> str:
         '<section><h2>Rates over time</h2><p class="hint">Requests, against the time '
         f"since the start of the crawl.</p>{_LEGEND}"
         "<figure><figcaption><h3>All slots</h3></figcaption>"
-        f"{overall}</figure>{figures}{note}</section>"
+        f"{overall.html() if overall else ''}</figure>{figures}{note}</section>"
     )
 
 
 def _caption(slot: SlotReport) -> str:
-    figures = slot.figures
-    parts = [f"{figures.served:,} pages"]
-    if figures.refused or figures.timed_out:
-        parts.append(f"{figures.refused + figures.timed_out:,} refused or timed out")
-    if figures.ranked_causes:
-        parts.append(f"waited {_duration(figures.waited)}, mostly: {_mostly(figures)}")
+    parts = [f"{slot['served']:,} pages"]
+    if refused := slot["refused"] + slot["timed_out"]:
+        parts.append(f"{refused:,} refused or timed out")
+    if slot.ranked_causes:
+        parts.append(f"waited {_duration(slot['waited'])}, mostly for {_mostly(slot)}")
     return " · ".join(parts)
 
 
 def _footer(report: Report) -> str:
     return (
-        "<footer><p>Pages are all answers that were no refusals, robots.txt and error "
-        "pages included. Exempt hosts and cached pages are not counted here. The rate "
-        "and the limit in the table are those at the end of the crawl; a dash means "
-        "that no limit is known. Bad luck is the share of the requests that fail "
-        "whatever the rate: they were asked for again later.</p>"
-        f"<p>Written by {escape(report.software)}. The figures are in this page as "
-        "JSON, too.</p></footer>"
+        "<footer><p>Pages are all responses that were not refusals, including "
+        "robots.txt and error pages. Exempt hosts and cached pages are not counted. A "
+        "dash means that a figure is not known. Bad luck is the share of requests that "
+        "fail whatever the rate; they were rescheduled.</p>"
+        f"<p>Written by {escape(report.software)}. This page also has the figures as "
+        "JSON.</p></footer>"
     )

@@ -1,17 +1,17 @@
-"""Progress: a live display in a terminal, else a line in the log now and then."""
+"""Progress and time left: a live display in a terminal, or a line in the log."""
 
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import time
 from contextlib import suppress
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from scrapy_politeness.alarm import Beat
 from scrapy_politeness.observe.names import printable
-from scrapy_politeness.observe.outlook import Outlook
 from scrapy_politeness.observe.screen import SCREEN, is_terminal
 from scrapy_politeness.observe.text import duration, rate
 
@@ -20,15 +20,47 @@ if TYPE_CHECKING:
 
     from scrapy import Spider
 
+    from scrapy_politeness.config.policy import Policy
+    from scrapy_politeness.core.pace import Limit
     from scrapy_politeness.observe.census import Census
-    from scrapy_politeness.observe.outlook import Prospect
-    from scrapy_politeness.policy import Policy
 
 logger = logging.getLogger(__name__)
 
-# Seconds. Who fetches a single page needs no display.
+# Seconds. A crawl of a single page needs no display.
 _FIRST = 1.0
 _REDRAW = 0.25
+# A spider that has found nothing new for this long may be at its end.
+_FINDING = 60.0
+
+
+class Prospect(NamedTuple):
+    """The time left, or its minimum while the spider still ``finds_more``."""
+
+    seconds: float
+    finds_more: bool
+
+    def __str__(self) -> str:
+        return f"{'at least ' if self.finds_more else ''}{duration(self.seconds)} left"
+
+
+class Outlook:
+    """``overall`` is the limit for all requests together."""
+
+    def __init__(self, overall: Limit | None) -> None:
+        self._interval = overall.interval if overall else 0.0
+        self._most_known = 0
+        self._found_at = -math.inf
+
+    def judge(self, census: Census) -> Prospect | None:
+        """Return None where nothing waits."""
+        known = census.done + census.pending + census.in_progress
+        if known > self._most_known:
+            self._most_known = known
+            self._found_at = census.at
+        if not census.pending:
+            return None
+        seconds = max(census.seconds_left, census.pending * self._interval)
+        return Prospect(seconds, census.at - self._found_at < _FINDING)
 
 
 class Progress(Protocol):
@@ -127,7 +159,7 @@ def _counts(census: Census, prospect: Prospect | None) -> str:
     parts = [
         f"{census.done} done",
         f"{census.pending} waiting",
-        f"{census.in_progress} under way",
+        f"{census.in_progress} in progress",
     ]
     if refused := census.total.refused + census.total.timed_out:
         parts.append(f"{refused} refused")
@@ -137,11 +169,8 @@ def _counts(census: Census, prospect: Prospect | None) -> str:
 
 
 def _of_slot(census: Census) -> str:
-    """Of the slot that there is most to see of."""
-    if not census.slots or census.slots[0].status is None:
+    """The slot with the most to see."""
+    if not census.slots or (status := census.slots[0].status) is None:
         return ""
     view = census.slots[0]
-    status = census.slots[0].status
-    silent = f", {duration(status.silent_for)} left" if status.silent_for else ""
-    name = printable(view.key)
-    return f"; {name}: {rate(status.rate)}, {status.health.value}{silent}"
+    return f"; {printable(view.key)}: {rate(status.rate)}, {view.condition}"

@@ -1,9 +1,9 @@
-"""What is told in the log when a slot gets faster or slower.
+"""What is logged when a slot gets faster or slower.
 
 A rate changes with every probe, and a crawl may have thousands of slots: what would
-flood the log is for DEBUG. News are refusals, rates that differ much from what was
-told last, and the places where rates settle. Of a host that is known to have bad luck,
-that is told once: from then on, a refusal is news only if a long silence follows.
+flood the log is logged at DEBUG. Worth more are refusals, rates that differ much from
+the last one logged, and the places where rates settle. That a host has bad luck is
+logged once: from then on, a refusal is worth a line only if a long pause follows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.cause import Cause
 from scrapy_politeness.core.outcome import Verdict
-from scrapy_politeness.observe.names import printable
+from scrapy_politeness.observe.slot_log import SlotLog
 from scrapy_politeness.observe.tally import NO_WAIT
 from scrapy_politeness.observe.text import counted, percent
 
@@ -27,38 +27,35 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# A rate is news when it differs by this factor from what was told last.
+# A rate is worth a line when it differs by this factor from the last one logged.
 _MUCH = 1.5
 
 # A slot that has settled elsewhere by this factor has moved.
 _MOVED = 1.25
 
-# Good news is told of so many slots: the first ones show how it works.
+# How many slots have good news logged: the first ones show how it works.
 _MOST_TOLD = 50
 
-# A silence without a refusal, such as the end of a quota, is news from here on; and so
-# is one after bad luck.
-_LONG_SILENCE = 10.0
+# Seconds. A pause without a refusal, such as at the end of a quota, or after bad luck,
+# is worth a line from here on.
+_LONG_PAUSE = 10.0
 
 
 QUOTA = "its quota"
-OVERLOAD = "overload: it answers more slowly the faster it is asked"
-TRIAL = "late answers, to see whether they get faster at a lower rate"
+OVERLOAD = "overload: responses get slower as the rate rises"
+TRIAL = "slow responses, to see whether a lower rate helps"
 TRIAL_OVER = "the end of a trial at a lower rate"
-RECOVERY = "an answer after the refusal"
+RECOVERY = "a success after the refusal"
 
-_CUT = "%(slot)s: rate %(rates)s because of %(reason)s; silent for %(pause).1f s"
-_UNCHANGED = (
-    "%(slot)s: silent for %(pause).1f s because of %(reason)s; the rate stays at "
-    "%(rate).3g/s"
-)
-_CUT_ALONE = "%(slot)s: rate %(rates)s because of %(reason)s"
-_NOTHING_DONE = "%(slot)s: %(reason)s; the rate stays at %(rate).3g/s"
+_RATE = "rate %(rates)s because of %(reason)s"
+_PAUSE = "pausing for %(pause).1f s because of %(reason)s"
+_STAYS = "; the rate stays at %(rate).3g/s"
 
 
 class RateNews:
     def __init__(self, spider: Spider | None) -> None:
-        self._log = logging.LoggerAdapter(logger, {"spider": spider})
+        self._spider = spider
+        self._log = SlotLog(logger, spider)
         self._told_of: set[str] = set()
 
     def tell(self, slot: Scope, tally: Tally, outcome: Outcome, change: Change) -> None:
@@ -67,84 +64,68 @@ class RateNews:
             tally.told_rate = change.old_rate
         if slot.concurrency != tally.concurrency:
             self._tell_concurrency(slot, tally)
-        details: dict[str, object] = {
-            "slot": printable(slot.key),
-            "reason": reason_of(outcome, change),
-            "pause": change.pause,
-        }
         if slot.bad_luck and not tally.told_bad_luck:
-            self._tell_bad_luck(slot, tally)
+            tally.told_bad_luck = True
+            self._log.info(
+                slot,
+                "about %(share)s of the requests fail whatever the rate; they will be "
+                "retried later",
+                share=percent(slot.bad_luck),
+            )
         if change.cut:
-            self._tell_cut(tally, outcome, change, details)
+            self._tell_cut(slot, tally, outcome, change)
             return
         if change.pause >= NO_WAIT:
-            is_news = change.pause >= _LONG_SILENCE or outcome.verdict is Verdict.BUSY
+            is_news = change.pause >= _LONG_PAUSE or outcome.verdict is Verdict.BUSY
             level = logging.INFO if is_news else logging.DEBUG
-            self._log.log(
-                level,
-                "%(slot)s: silent for %(pause).1f s because of %(reason)s",
-                {**details, "reason": outcome.reason or QUOTA},
-            )
+            reason = outcome.reason or QUOTA
+            self._log.log(level, slot, _PAUSE, pause=change.pause, reason=reason)
         if change.settled_at is not None and _differs(
             change.settled_at, tally.told_place, _MOVED
         ):
             self._tell_place(slot, tally, change.settled_at, outcome)
         elif change.new_rate != change.old_rate:
-            self._tell_rate(slot, tally, change, details)
-
-    def _tell_bad_luck(self, slot: Scope, tally: Tally) -> None:
-        tally.told_bad_luck = True
-        self._log.info(
-            "%(slot)s: about %(share)s of the requests fail whatever the rate; they "
-            "are asked for again later",
-            {"slot": printable(slot.key), "share": percent(slot.bad_luck)},
-        )
+            self._tell_rate(slot, tally, outcome, change)
 
     def _tell_cut(
-        self,
-        tally: Tally,
-        outcome: Outcome,
-        change: Change,
-        details: dict[str, object],
+        self, slot: Scope, tally: Tally, outcome: Outcome, change: Change
     ) -> None:
         tally.was_cut = True
-        is_silent = change.pause >= NO_WAIT
+        is_pause = change.pause >= NO_WAIT
         if change.new_rate == change.old_rate:
-            text = _UNCHANGED if is_silent else _NOTHING_DONE
+            text = (_PAUSE if is_pause else "%(reason)s") + _STAYS
         else:
-            text = _CUT if is_silent else _CUT_ALONE
+            text = _RATE + ("; pausing for %(pause).1f s" if is_pause else "")
         level = logging.DEBUG
         if not was_bad_luck(tally, change):
-            is_meant = is_silent or outcome.wait is not None
+            is_meant = is_pause or outcome.wait is not None
             level = logging.WARNING if is_meant else logging.INFO
             tally.told_rate = change.new_rate
         self._log.log(
-            level, text, {**details, "rates": _Rates(change), "rate": change.new_rate}
+            level,
+            slot,
+            text,
+            rates=_Rates(change),
+            rate=change.new_rate,
+            reason=reason_of(outcome, change),
+            pause=change.pause,
         )
 
     def _tell_place(
         self, slot: Scope, tally: Tally, rate: float, outcome: Outcome
     ) -> None:
-        place = _place(slot, outcome)
-        if place is None:
-            return
-        tally.told_place = tally.told_rate = rate
-        self._log.log(
-            self.level(slot),
-            "%(slot)s: settled at %(rate).3g/s, %(place)s",
-            {
-                "slot": printable(slot.key),
-                "rate": rate,
-                "place": place,
-            },
-        )
+        if (place := _place(slot, outcome)) is not None:
+            tally.told_place = tally.told_rate = rate
+            text = "settled at %(rate).3g/s, %(place)s"
+            self._log.log(self.level(slot), slot, text, rate=rate, place=place)
 
     def _tell_rate(
-        self, slot: Scope, tally: Tally, change: Change, details: dict[str, object]
+        self, slot: Scope, tally: Tally, outcome: Outcome, change: Change
     ) -> None:
+        reason = reason_of(outcome, change)
         if tally.was_cut and change.new_rate > change.old_rate:
             tally.was_cut = False
-            details["reason"] = RECOVERY
+            reason = RECOVERY
         level = logging.DEBUG
         is_first_relief = change.relieved and not tally.told_relief
         is_news = _differs(change.new_rate, tally.told_rate, _MUCH)
@@ -153,46 +134,41 @@ class RateNews:
             level = logging.INFO if slower else self.level(slot)
             tally.told_rate = change.new_rate
             tally.told_relief = tally.told_relief or change.relieved
-        self._log.log(
-            level,
-            "%(slot)s: rate %(rates)s because of %(reason)s",
-            {**details, "rates": _Rates(change)},
-        )
+        self._log.log(level, slot, _RATE, rates=_Rates(change), reason=reason)
 
     def _tell_concurrency(self, slot: Scope, tally: Tally) -> None:
         before, tally.concurrency = tally.concurrency, slot.concurrency
         if before is not None and slot.concurrency < before:
-            # Fewer are sent long before anybody knows that this is the reason.
+            # Fewer are sent long before it is known that this is the reason.
             is_found = slot.learned is not None and slot.learned.concurrency is not None
             is_news = is_found and slot.concurrency != tally.told_concurrency
             if is_news:
                 tally.told_concurrency = slot.concurrency
             self._log.log(
                 logging.INFO if is_news else logging.DEBUG,
-                "%(slot)s: at most %(most)s at once, since it has refused more",
-                {
-                    "slot": printable(slot.key),
-                    "most": counted(slot.concurrency, "request"),
-                },
+                slot,
+                "at most %(most)s at once, since it has refused more",
+                most=counted(slot.concurrency, "request"),
             )
 
     def level(self, slot: Scope) -> int:
-        """The level of good news of this slot."""
+        """The level of good news about this slot."""
         if slot.key in self._told_of:
             return logging.INFO
         if len(self._told_of) >= _MOST_TOLD:
             return logging.DEBUG
         self._told_of.add(slot.key)
         if len(self._told_of) == _MOST_TOLD:
-            self._log.info(
-                "Of further slots, only slowdowns are told; the rest has level DEBUG"
+            logger.info(
+                "Speedups of further slots are logged at level DEBUG only",
+                extra={"spider": self._spider},
             )
         return logging.INFO
 
 
 def was_bad_luck(tally: Tally, change: Change) -> bool:
     """Tell whether a cut is one of those that the host is known for."""
-    return change.cut and tally.told_bad_luck and change.pause < _LONG_SILENCE
+    return change.cut and tally.told_bad_luck and change.pause < _LONG_PAUSE
 
 
 def reason_of(outcome: Outcome, change: Change) -> str:
@@ -206,8 +182,8 @@ def reason_of(outcome: Outcome, change: Change) -> str:
 
 
 class _Rates:
-    """Put into words only when the line is written: with so many digits that the two
-    differ, if a few are enough."""
+    """Formatted only when the line is written, with enough digits that the two
+    differ."""
 
     def __init__(self, change: Change) -> None:
         self._change = change
@@ -222,11 +198,11 @@ class _Rates:
 
 
 def _place(slot: Scope, outcome: Outcome) -> str | None:
-    """Return None where nothing is known that could be said."""
+    """Return None where the reason is not known."""
     if outcome.quota is not None:
         return "as the host's quota headers say"
     if slot.bound_by is Cause.SETTINGS:
-        return "the most that your settings allow"
+        return "the maximum that your settings allow"
     return None if slot.ceiling is None else "just under what the host allows"
 
 

@@ -1,23 +1,25 @@
-"""What a crawl was like: the data of its report, as JSON inside the HTML page.
+"""The data of a crawl's report, as JSON inside the HTML page.
 
 The page has it in ``<script type="application/json" id="politeness-report">``. This is
-version 1; a change that old readers cannot bear makes it version 2. The fields are
-those of the dataclasses below. Times are seconds, rates requests per second; what is
-not known is null. ``causes`` has the names of ``core.cause.Cause`` in lower case, and
-the seconds that requests waited because of each.
+version 1; a change that breaks old readers makes it version 2. The fields are those of
+the dataclasses below. Times are seconds, rates requests per second; what is not known
+is null, or left out. ``causes`` has the names of ``core.cause.Cause`` in lower case,
+and the seconds that requests waited because of each.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from scrapy_politeness.core.cause import Cause
+from scrapy_politeness.observe.figures import FIGURES
 from scrapy_politeness.observe.names import printable
+from scrapy_politeness.observe.text import number
 
 VERSION = 1
 
@@ -30,34 +32,14 @@ _LARGEST = 2**53
 # Seconds. No bucket is so short; the rate in it would be too high for any axis.
 _NARROWEST = 1e-6
 
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """``served`` are all answers that were no refusals, robots.txt and error pages
-    included; ``waited`` are the seconds that politeness held requests back, summed
-    over slots."""
-
-    sent: int
-    served: int
-    refused: int
-    timed_out: int
-    failed: int
-    rescheduled: int
-    waited: float
-    causes: dict[str, float]
-
-    @property
-    def ranked_causes(self) -> list[tuple[Cause, float]]:
-        """All causes that cost any time, the worst first."""
-        known = [(Cause[name.upper()], spent) for name, spent in self.causes.items()]
-        return sorted((c for c in known if c[1] > 0), key=lambda c: -c[1])
+_WHOLE = [figure.name for figure in FIGURES if figure.show is number]
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Buckets of ``width`` seconds from the start of the crawl on: how many requests
-    were sent (shared out over the time that each stands for) and refused, how many
-    seconds the slot was silent, and which rate and ceiling held at the end of each."""
+    """Buckets of ``width`` seconds since the start of the crawl: how many requests were
+    sent (each spread over the time until the next) and refused, how many seconds the
+    slot was paused, and the rate and ceiling at the end of each bucket."""
 
     width: float
     sent: list[float]
@@ -69,24 +51,29 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class SlotReport:
-    """``rate``, ``ceiling``, ``health`` and ``bad_luck``, the share of the requests
-    that fail whatever the rate, are those at the end of the crawl; only the most
-    interesting slots have a ``series``."""
+    """A slot, or several together. ``figures`` are those of ``figures.FIGURES``, by
+    name, at the end of the crawl. Only the most interesting slots have a ``series``."""
 
     name: str
-    figures: Figures
-    average_interval: float | None
-    rate: float | None
-    ceiling: float | None
+    figures: dict[str, float]
+    causes: dict[str, float]
     health: str | None
     series: Series | None
-    bad_luck: float | None = None
+
+    def __getitem__(self, figure: str) -> float:
+        return self.figures.get(figure, 0)
+
+    @property
+    def ranked_causes(self) -> list[tuple[Cause, float]]:
+        """All causes that cost any time, the worst first."""
+        known = [(Cause[name.upper()], spent) for name, spent in self.causes.items()]
+        return sorted((c for c in known if c[1] > 0), key=lambda c: -c[1])
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """``started`` is in ISO 8601. ``slots`` come in the order of their interest; the
-    ``others`` are those that were not counted one by one."""
+    """``started`` is in ISO 8601. ``slots`` come in the order of their interest; those
+    that are not listed one by one are ``others``, and ``other`` is all of them."""
 
     version: int
     software: str
@@ -94,11 +81,10 @@ class Report:
     started: str
     seconds: float
     finish_reason: str
-    total: Figures
-    series: Series
+    total: SlotReport
     slots: list[SlotReport]
     others: int
-    other: Figures
+    other: SlotReport
 
 
 def to_json(report: Report) -> str:
@@ -112,28 +98,29 @@ def to_json(report: Report) -> str:
 def read_report(path: str | Path) -> Report:
     """Return the data of a report page.
 
-    Raises ValueError if that is no report, or a damaged one.
+    Raises ValueError if it is not a report, or a damaged one.
     """
     try:
         page = Path(path).read_text("utf-8")
         _, mark, rest = page.partition(MARK)
         text, end, _ = rest.partition(_END)
         if not mark or not end:
-            raise ValueError("it has no data of a report")
+            raise ValueError("it contains no report data")
         data = json.loads(text, parse_constant=_refuse)
         if isinstance(data, dict) and data.get("version") != VERSION:
             raise ValueError(
-                f"its version is {data.get('version')!r}, only {VERSION} can be read"
+                f"its version is {data.get('version')!r}, and only {VERSION} is "
+                "supported"
             )
         return _checked(_parse(Report, data, "report"))
     except RecursionError:
         raise ValueError(f"{path}: its data is nested too deeply") from None
     except ValueError as error:
-        raise ValueError(f"{path} is not a report that can be read: {error}") from error
+        raise ValueError(f"{path} is not a readable report: {error}") from error
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no number")
+    raise ValueError(f"{constant} is not a number")
 
 
 def _parse(kind: Any, data: Any, place: str) -> Any:
@@ -146,24 +133,17 @@ def _parse(kind: Any, data: Any, place: str) -> Any:
     if origin is list and isinstance(data, list):
         return [_parse(inner[0], value, place) for value in data]
     if origin is dict and isinstance(data, dict):
-        return {key: _parse(inner[1], value, place) for key, value in data.items()}
+        return {key: _parse(inner[1], value, key) for key, value in data.items()}
     if isinstance(kind, type) and is_dataclass(kind) and isinstance(data, Mapping):
         hints = get_type_hints(kind)
-        # What has a default is newer than some of the pages.
-        needed = [f.name for f in fields(kind) if f.default is MISSING]
-        missing = [name for name in needed if name not in data]
-        if missing:
+        names = [f.name for f in fields(kind)]
+        if missing := [name for name in names if name not in data]:
             raise ValueError(f"{place} has no {missing[0]}")
-        values = {
-            f.name: _parse(hints[f.name], data[f.name], f.name)
-            for f in fields(kind)
-            if f.name in data
-        }
-        return kind(**values)
+        return kind(**{name: _parse(hints[name], data[name], name) for name in names})
     if kind is str and isinstance(data, str):
         return printable(data)
     if kind in (int, float) and _is_figure(data, kind):
-        return kind(data)
+        return data
     raise ValueError(f"{place} is {str(data)[:50]!r}")
 
 
@@ -174,17 +154,16 @@ def _is_figure(data: Any, kind: type) -> bool:
 
 
 def _checked(report: Report) -> Report:
-    for figures in (report.total, report.other, *(s.figures for s in report.slots)):
-        unknown = [name for name in figures.causes if name.upper() not in _CAUSES]
-        if unknown:
-            raise ValueError(f"there is no cause {unknown[0]!r}")
-    for series in (report.series, *(s.series for s in report.slots)):
-        if series is not None and not _fits(series):
+    for slot in (report.total, report.other, *report.slots):
+        for name in slot.causes:
+            if name.upper() not in Cause.__members__:
+                raise ValueError(f"there is no cause {name!r}")
+        for name in _WHOLE:
+            if slot[name] % 1:
+                raise ValueError(f"{name} is {slot[name]!r}")
+        if slot.series is not None and not _fits(slot.series):
             raise ValueError("a series has rows of different lengths, or no width")
     return report
-
-
-_CAUSES = frozenset(Cause.__members__)
 
 
 def _fits(series: Series) -> bool:

@@ -1,4 +1,4 @@
-"""Makes a report of the crawl that has just ended."""
+"""Makes the report of a crawl that has ended."""
 
 from __future__ import annotations
 
@@ -12,22 +12,18 @@ from typing import TYPE_CHECKING
 
 import scrapy_politeness
 from scrapy_politeness.engine import in_thread
+from scrapy_politeness.observe.census import SlotView
+from scrapy_politeness.observe.figures import figures_of
 from scrapy_politeness.observe.names import printable
 from scrapy_politeness.observe.page import render
-from scrapy_politeness.observe.report import (
-    VERSION,
-    Figures,
-    Report,
-    Series,
-    SlotReport,
-)
+from scrapy_politeness.observe.report import VERSION, Report, Series, SlotReport
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from scrapy import Spider
 
-    from scrapy_politeness.observe.census import Census, SlotView
+    from scrapy_politeness.observe.census import Census
     from scrapy_politeness.observe.sampler import Sampler
     from scrapy_politeness.observe.tally import Tallies, Tally
     from scrapy_politeness.observe.timeline import Timeline
@@ -61,8 +57,10 @@ def report_of(
         started=started.isoformat(timespec="milliseconds"),
         seconds=round(seconds, 3),
         finish_reason=printable(finish_reason),
-        total=_figures(census.total),
-        series=_series(sampler.overall, seconds),
+        total=_slot(
+            SlotView("all slots", None, census.pending, census.total),
+            _series(sampler.overall, seconds),
+        ),
         slots=[
             _slot(view, _series_of(tallies.of(view.key), census.at, seconds))
             if n < MOST_PLOTTED
@@ -70,25 +68,25 @@ def report_of(
             for n, view in enumerate(listed)
         ],
         others=census.others + len(rest),
-        other=_figures(other),
+        other=_slot(SlotView("other slots", None, 0, other), None),
     )
 
 
 async def publish(report: Report, path: Path, spider: Spider) -> None:
-    """Write the page without holding up anybody; a failure ends no crawl."""
+    """Write the page in a thread; a failure does not stop the crawl."""
     extra = {"spider": spider}
     try:
         await in_thread(partial(write_report, report, path))
     except OSError as error:
         logger.error(
-            "The report cannot be written: %(error)s", {"error": error}, extra=extra
+            "Cannot write the report: %(error)s", {"error": error}, extra=extra
         )
     else:
-        logger.info("The report is in %(path)s", {"path": path}, extra=extra)
+        logger.info("Wrote the report to %(path)s", {"path": path}, extra=extra)
 
 
 def write_report(report: Report, path: Path) -> None:
-    """Write the page at once or not at all: nobody ever finds half of it."""
+    """Write the page atomically: nobody ever finds half of it."""
     page = render(report)
     draft = path.with_name(f".politeness-report-{token_hex(8)}")
     try:
@@ -100,7 +98,7 @@ def write_report(report: Report, path: Path) -> None:
 
 
 def _for_own_writing(path: str, flags: int) -> int:
-    """Whatever the umask says, nobody else shall write into it."""
+    """Whatever the umask says, nobody else may write to it."""
     return os.open(path, flags, 0o644)
 
 
@@ -110,29 +108,12 @@ def _interest(view: SlotView) -> tuple[int, float, int]:
 
 
 def _slot(view: SlotView, series: Series | None) -> SlotReport:
-    status = view.status
     return SlotReport(
         name=printable(view.key),
-        figures=_figures(view.tally),
-        average_interval=_short(view.tally.average_interval),
-        rate=None if status is None else _short(status.rate),
-        ceiling=None if status is None else _short(status.ceiling),
-        health=None if status is None else status.health.value,
+        figures={name: _short(value) for name, value in figures_of(view).items()},
+        causes={c.name.lower(): round(s, 3) for c, s in view.tally.causes.items()},
+        health=None if view.status is None else view.status.health.value,
         series=series,
-        bad_luck=None if status is None else _short(status.bad_luck or None),
-    )
-
-
-def _figures(tally: Tally) -> Figures:
-    return Figures(
-        sent=tally.sent,
-        served=tally.served,
-        refused=tally.refused,
-        timed_out=tally.timed_out,
-        failed=tally.failed,
-        rescheduled=tally.rescheduled,
-        waited=round(tally.waited, 3),
-        causes={c.name.lower(): round(s, 3) for c, s in tally.causes.items()},
     )
 
 
@@ -151,11 +132,11 @@ def _series(timeline: Timeline, seconds: float) -> Series:
         sent=[round(count, 3) for count in timeline.sent[:length]],
         refused=list(timeline.refused[:length]),
         silent=[round(spent, 3) for spent in timeline.silent[:length]],
-        rate=[_short(rate or None) for rate in timeline.rate[:length]],
-        ceiling=[_short(rate or None) for rate in timeline.ceiling[:length]],
+        rate=[_short(rate) or None for rate in timeline.rate[:length]],
+        ceiling=[_short(rate) or None for rate in timeline.ceiling[:length]],
     )
 
 
-def _short(value: float | None) -> float | None:
-    """Four digits are more than anybody reads, and keep the page small."""
-    return None if value is None else float(f"{value:.4g}")
+def _short(value: float) -> float:
+    """A few digits are more than anybody reads, and keep the page small."""
+    return value if isinstance(value, int) else float(f"{value:.5g}")

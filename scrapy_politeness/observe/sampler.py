@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.observe.timeline import Timeline
@@ -18,29 +19,19 @@ if TYPE_CHECKING:
 _GAP = 2.0
 
 
+@dataclass(slots=True)
 class Recording:
     """The timeline of one slot, and what is not over yet."""
 
-    __slots__ = (
-        "_gap",
-        "_interval",
-        "_last_sent",
-        "_silent_since",
-        "_silent_until",
-        "_was_silent",
-        "timeline",
-    )
-
-    def __init__(self, start: float) -> None:
-        self.timeline = Timeline(start)
-        self._last_sent: float | None = None
-        self._interval = 0.0
-        # What the request before it stood for.
-        self._gap = 0.0
-        self._silent_since: float | None = None
-        self._silent_until = 0.0
-        # After the last request, that is: it stands for as long as the one before.
-        self._was_silent = False
+    timeline: Timeline
+    _last_sent: float | None = None
+    _interval: float = 0.0
+    # What the request before it stood for.
+    _gap: float = 0.0
+    _silent_since: float | None = None
+    _silent_until: float = 0.0
+    # After the last request, that is: it stands for as long as the one before.
+    _was_silent: bool = False
 
     def sent(self, now: float, interval: float) -> None:
         self._account_for_last(now)
@@ -123,5 +114,5 @@ class Sampler:
 
     def _recording(self, tally: Tally) -> Recording:
         if tally.recording is None:
-            tally.recording = Recording(self.start)
+            tally.recording = Recording(Timeline(self.start))
         return tally.recording

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.cause import Cause
 from scrapy_politeness.core.outcome import Outcome, Verdict
+from scrapy_politeness.observe.figures import COUNTS
 from scrapy_politeness.observe.histogram import Histogram
 
 if TYPE_CHECKING:
@@ -27,26 +28,14 @@ NO_WAIT = 0.05
 _MOST_TROUBLES = 8
 _OTHER_TROUBLE = "something else"
 
-COUNTS = (
-    "sent",
-    "served",
-    "refused",
-    "timed_out",
-    "failed",
-    "rescheduled",
-    "given_up",
-    "waits",
-    "waited",
-)
-
 
 @dataclass(slots=True)
 class Tally:
     """What was done for a slot, or for several together.
 
-    ``waited`` are the seconds in which there were requests to be sent, and politeness
-    held them back; ``waits`` is how often. ``causes`` says what all requests of the
-    slot waited for, politeness or not.
+    ``waited`` are the seconds in which there were requests to send, and politeness held
+    them back; ``causes`` says what all requests of the slot waited for, politeness or
+    not.
     """
 
     sent: int = 0
@@ -56,7 +45,6 @@ class Tally:
     failed: int = 0
     rescheduled: int = 0
     given_up: int = 0
-    waits: int = 0
     waited: float = 0.0
     first_sent: float | None = None
     last_sent: float | None = None
@@ -179,7 +167,6 @@ class Tallies:
         if flight.shared:
             by_budgets = max(0.0, late - min(p.late for p in flight.shared))
         held = seconds - late + by_budgets
-        tally.waits += held >= NO_WAIT
         tally.waited += held
         self.waits.note(held)
         cause = tally.silent_because if permit.resumed else slot.bound_by

@@ -1,4 +1,4 @@
-"""What is in force, told when a crawl begins."""
+"""What is in force, logged when a crawl starts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scrapy_politeness.observe.text import counted
 if TYPE_CHECKING:
     from scrapy import Spider
 
-    from scrapy_politeness.policy import Policy
+    from scrapy_politeness.config.policy import Policy
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ def tell_terms(policy: Policy, spider: Spider | None, *, by_queue: bool) -> None
     _tell_rates(policy, log)
     if policy.limits:
         log.info(
-            "POLITENESS_LIMITS has limits for %(names)s",
+            "POLITENESS_LIMITS sets limits for %(names)s",
             {"names": counted(len(policy.limits), "name")},
         )
     for what, limit in (
@@ -30,7 +30,7 @@ def tell_terms(policy: Policy, spider: Spider | None, *, by_queue: bool) -> None
     ):
         if limit is not None:
             log.info(
-                "At most %(count)s in %(period).6g s for %(what)s",
+                "Limiting %(what)s to %(count)s per %(period).6g s",
                 {
                     "count": counted(limit.count, "request"),
                     "period": limit.period,
@@ -38,17 +38,17 @@ def tell_terms(policy: Policy, spider: Spider | None, *, by_queue: bool) -> None
                 },
             )
     for what, path in (
-        ("Learned rates are kept in", policy.state_path),
-        ("At the end, a report will be in", policy.report_path),
+        ("Keeping learned rates in", policy.state_path),
+        ("Will write a report to", policy.report_path),
     ):
         if path is not None:
             log.info("%(what)s %(path)s", {"what": what, "path": path})
     if not by_queue:
         log.warning(
             "The scheduler does not use scrapy_politeness.PolitePriorityQueue: "
-            "requests that must wait for their host wait in the downloader, where "
-            "they count towards CONCURRENT_REQUESTS and hold up other hosts (for "
-            "scrapy-redis, there is scrapy_politeness.scrapy_redis.PoliteQueue)"
+            "requests that have to wait in the downloader count towards "
+            "CONCURRENT_REQUESTS and hold up other hosts (with scrapy-redis, use "
+            "scrapy_politeness.scrapy_redis.PoliteQueue)"
         )
 
 
@@ -63,11 +63,11 @@ def _tell_rates(policy: Policy, log: logging.LoggerAdapter[logging.Logger]) -> N
             "low": bounds.min_rate,
             "high": bounds.max_rate,
             "robots": "obeyed" if policy.robots else "not read",
-            "exempt": ", ".join(sorted(policy.exempt)) or "nobody",
+            "exempt": ", ".join(sorted(policy.exempt)) or "none",
         },
     )
     if policy.spacing * bounds.max_rate > 1:
         log.info(
-            "DOWNLOAD_DELAY=%(delay).3g keeps each slot at %(rate).3g/s at most",
+            "DOWNLOAD_DELAY=%(delay).3g limits each slot to %(rate).3g/s",
             {"delay": policy.spacing, "rate": 1 / policy.spacing},
         )

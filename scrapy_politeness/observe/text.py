@@ -1,4 +1,4 @@
-"""Words for people, in which nothing from outside can do harm."""
+"""Text for people, in which nothing from outside can do harm."""
 
 from __future__ import annotations
 
@@ -77,6 +77,14 @@ def percent(share: float) -> str:
     return f"{number:.1g} %" if number < 9.5 else f"{number:.0f} %"
 
 
+def number(count: float) -> str:
+    return f"{count:,}"
+
+
+def interval(seconds: float) -> str:
+    return f"{1000 * seconds:.0f} ms" if seconds < 1 else f"{seconds:.3g} s"
+
+
 def rate(per_second: float) -> str:
     """Low rates are easier to read by the minute."""
     unit = rate_unit(per_second or 1.0)
@@ -84,9 +92,9 @@ def rate(per_second: float) -> str:
 
 
 def limits(learned: Learned) -> Iterator[str]:
-    """What an earlier run has learned of a host."""
+    """What an earlier run learned about a host."""
     if learned.ceiling is not None and learned.spread is None:
-        yield f"the host stood {rate(learned.ceiling)}, and no limit was found"
+        yield f"the host served {rate(learned.ceiling)}, and no limit was found"
     elif learned.ceiling is not None:
         yield f"the host allows {rate(learned.ceiling)}"
     if learned.concurrency is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING
@@ -137,6 +137,7 @@ class Report:
     median_latency: float
     unloaded_latency: float
     trace: tuple[tuple[float, float], ...]
+    log: Log = field(repr=False, compare=False)
     clients: tuple[Report, ...] = ()
     pages: Pages | None = None
 
@@ -194,6 +195,7 @@ def _report(
         median_latency=median(log.latencies) if log.latencies else 0.0,
         unloaded_latency=travel + server.service,
         trace=tuple(log.trace.points),
+        log=log,
         clients=clients,
         pages=None if log.crawl is None else Pages.of(log.crawl, log, server),
     )

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scrapy.settings import Settings
 
+from scrapy_politeness.config.policy import SETTINGS, Policy
+from scrapy_politeness.config.settings import PolicyError
 from scrapy_politeness.core.pace import Limit
-from scrapy_politeness.policy import Policy
-from scrapy_politeness.settings import DEFAULTS, PolicyError
 from tests.fuzz.texts import any_text, names, numbers
 from tests.fuzz.watch import watched
 
@@ -67,7 +67,7 @@ def notation_is_a_limit_or_an_error(text: str) -> None:
 
 
 @given(
-    st.sampled_from([*sorted(set(DEFAULTS) - _LEFT_OUT), "DOWNLOAD_SLOTS"]),
+    st.sampled_from([*sorted(set(SETTINGS) - _LEFT_OUT), "DOWNLOAD_SLOTS"]),
     _anything | _tables,
 )
 def settings_hold_or_stop_the_crawl(name: str, value: Any) -> None:

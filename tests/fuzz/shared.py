@@ -14,6 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scrapy.settings import Settings
 
+from scrapy_politeness.config.policy import Policy
 from scrapy_politeness.core.belief import Belief
 from scrapy_politeness.core.leases import Leases
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
@@ -21,7 +22,6 @@ from scrapy_politeness.core.quota import Quota
 from scrapy_politeness.core.scope import Scope
 from scrapy_politeness.core.snapshot import freeze, thaw
 from scrapy_politeness.lore import Lore, Report
-from scrapy_politeness.policy import Policy
 from scrapy_politeness.stores.redis import Away, Keys, micros
 from scrapy_politeness.stores.replies import Granted, Saved
 from scrapy_politeness.stores.server_clock import ServerClock

@@ -1,0 +1,309 @@
+"""The table of settings, read once, and what follows from it for each slot."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scrapy_politeness.config import rules, slots
+from scrapy_politeness.config.settings import (
+    PolicyError,
+    check,
+    declared,
+    raw,
+    read_concurrency,
+    read_spacing,
+    reject_autothrottle,
+    reject_no_requests,
+    reject_unknown_names,
+    setting,
+)
+from scrapy_politeness.config.slots import Limits, SlotPolicy
+from scrapy_politeness.core.governor import Bounds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scrapy import Spider
+    from scrapy.settings import BaseSettings
+
+    from scrapy_politeness.core.pace import Limit
+
+logger = logging.getLogger(__name__)
+
+_BOUNDS = (
+    *("start_rate", "min_rate", "max_rate", "decrease_factor", "raise_after"),
+    *("backoff_base", "backoff_max"),
+)
+# A rate of 0 is not a rate but the switch that turns a slot off.
+_RATES = ("start_rate", "max_rate")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """Rates are requests per second, times are seconds."""
+
+    # fmt: off
+    enabled: bool = setting("POLITENESS_ENABLED", True, rules.flag,
+        "`False`: Scrapy behaves as without the add-on")
+    start_rate: float = setting("POLITENESS_START_RATE", 1.0, rules.positive,
+        "the initial rate of a slot")
+    min_rate: float = setting("POLITENESS_MIN_RATE", 0.1, rules.positive,
+        "the lowest rate to adapt to; robots.txt and your own limits may be lower")
+    max_rate: float = setting("POLITENESS_MAX_RATE", 10.0, rules.positive,
+        "the highest rate to adapt to")
+    decrease_factor: float = setting("POLITENESS_DECREASE_FACTOR", 0.5, rules.fraction,
+        "the rate is multiplied by this after a refusal or timeout, until the next "
+        "success")
+    raise_after: int = setting("POLITENESS_RAISE_AFTER", 10, rules.at_least_one,
+        "successes before the rate is doubled, until a limit is found")
+    backoff_base: float = setting("POLITENESS_BACKOFF_BASE", 5.0, rules.positive,
+        "the pause after a refusal without Retry-After; "
+        "[shorter](how-it-works.md#how-long-it-is-silent) if it may be bad luck. "
+        "Doubles with each refusal in a row, and then also overrides a smaller "
+        "Retry-After")
+    backoff_max: float = setting("POLITENESS_BACKOFF_MAX", 300.0, rules.positive,
+        "the longest such pause, and the longest time between two attempts at a page "
+        "that [fails](faults.md#pages-that-fail). A host that is down is tried more "
+        "often: about twice a minute, or after a twentieth of its outage")
+    retry_after_max: float = setting("POLITENESS_RETRY_AFTER_MAX", 3600.0,
+        rules.positive,
+        "a longer Retry-After is reduced to this, with a warning")
+    http_codes: frozenset[int] = setting("POLITENESS_HTTP_CODES", [429, 503],
+        rules.http_codes,
+        'status codes that mean "too fast"')
+    max_reschedules: int = setting("POLITENESS_MAX_RESCHEDULES", 20, rules.count,
+        "how often a refused request is rescheduled, in addition to `RETRY_TIMES`; "
+        "after that, Scrapy's retries and your spider get the refusal. "
+        "[Pages that fail](faults.md#pages-that-fail) while others are served are "
+        "passed on earlier")
+    give_up_after: float = setting("POLITENESS_GIVE_UP_AFTER", 86400.0,
+        rules.not_negative,
+        "when a host has served nothing for this long and refused at least five times "
+        "in a row, [its requests are given up](faults.md#hosts-that-only-refuse); "
+        "0: never")
+    robots: bool = setting("POLITENESS_ROBOTS", True, rules.flag,
+        "obey Crawl-delay, Request-rate and Visit-time in robots.txt")
+    robots_max_delay: float = setting("POLITENESS_ROBOTS_MAX_DELAY", 300.0,
+        rules.positive,
+        "a longer delay in robots.txt is reduced to this, with a warning")
+    limits: Limits = setting("POLITENESS_LIMITS", {}, slots.limits,
+        "[limits for individual slots](limits.md), with the "
+        "[keys](#keys-of-politeness_limits) below")
+    global_limit: Limit | None = setting("POLITENESS_GLOBAL_LIMIT", None,
+        rules.optional_limit,
+        'a limit for all requests together, such as `"12/s"`')
+    ip_limit: Limit | None = setting("POLITENESS_IP_LIMIT", None, rules.optional_limit,
+        "a limit for each server address, shared by all its hosts")
+    proxy_limit: Limit | None = setting("POLITENESS_PROXY_LIMIT", None,
+        rules.optional_limit,
+        "a limit for each proxy")
+    max_slots: int = setting("POLITENESS_MAX_SLOTS", 10_000, rules.at_least_one,
+        "how many slots are kept in memory; beyond that, those idle longest are "
+        "forgotten")
+    exempt: frozenset[str] = setting("POLITENESS_EXEMPT",
+        ["localhost", "127.0.0.1", "::1"], rules.host_names,
+        'hosts left to Scrapy alone; `"*.example.org"` for all subdomains')
+    state: str | None = setting("POLITENESS_STATE", None, rules.optional(rules.path),
+        "a file that keeps learned rates and pauses between runs; with `JOBDIR`, "
+        "`politeness.sqlite` in that folder by default")
+    progress: bool | None = setting("POLITENESS_PROGRESS", None,
+        rules.optional(rules.progress),
+        "[a live display](observing.md#progress) in a terminal; `None`: where "
+        "possible, otherwise a line in the log now and then")
+    prometheus_port: int | None = setting("POLITENESS_PROMETHEUS_PORT", None,
+        rules.optional(rules.port),
+        "a port for metrics; 0 for any free one, which is logged")
+    prometheus_host: str = setting("POLITENESS_PROMETHEUS_HOST", "127.0.0.1",
+        rules.host_name,
+        'the address to serve them on; `"0.0.0.0"` for all interfaces')
+    report_path: Path | None = setting("POLITENESS_REPORT", None,
+        rules.optional(rules.output),
+        'a file, such as `"report.html"`, for a report of the crawl, written when it '
+        "ends; its folder must exist")
+    redis_url: str | None = setting("POLITENESS_REDIS_URL", None,
+        rules.optional(rules.redis_url),
+        "a Redis server through which [several processes](several-processes.md) share "
+        "their rate limits")
+    # fmt: on
+
+    # Scrapy's own.
+    spacing: float
+    concurrency: int
+    download_slots: Limits
+    robots_user_agent: str | None
+    user_agent: str
+    jobdir: str | None
+    stats_interval: float
+    shows_log: bool
+    feeds_stdout: bool
+
+    @classmethod
+    def read(cls, settings: BaseSettings, spider: Spider | None = None) -> Policy:
+        reject_unknown_names(settings, SETTINGS)
+        reject_autothrottle(settings)
+        reject_no_requests(settings)
+        policy = cls(
+            **{name: row.read(settings) for name, row in _ROWS.items()},
+            spacing=read_spacing(settings, spider),
+            concurrency=read_concurrency(settings, spider),
+            download_slots=check(
+                "DOWNLOAD_SLOTS", raw(settings, "DOWNLOAD_SLOTS"), slots.download_slots
+            ),
+            robots_user_agent=settings["ROBOTSTXT_USER_AGENT"],
+            user_agent=settings["USER_AGENT"],
+            jobdir=settings["JOBDIR"],
+            stats_interval=settings.getfloat("LOGSTATS_INTERVAL"),
+            shows_log=settings.getbool("LOG_ENABLED"),
+            feeds_stdout=any(
+                str(uri) == "-" or str(uri).startswith("stdout:")
+                for uri in settings.getdict("FEEDS")
+            ),
+        )
+        policy._reject_contradictions(settings)
+        return policy._with_slack() if policy.redis_url else policy
+
+    def _reject_contradictions(self, settings: BaseSettings) -> None:
+        for lower, upper in (("min_rate", "max_rate"), ("backoff_base", "backoff_max")):
+            name, other = _ROWS[lower].name, _ROWS[upper].name
+            if getattr(self, lower) > (most := getattr(self, upper)):
+                rule = f"must not exceed {other}={most!r}"
+                raise PolicyError(name, raw(settings, name), rule)
+        if self.start_rate > self.max_rate and "POLITENESS_START_RATE" in settings:
+            logger.warning(
+                "POLITENESS_START_RATE=%(start).6g exceeds "
+                "POLITENESS_MAX_RATE=%(high).6g, so slots start at the latter",
+                {"start": self.start_rate, "high": self.max_rate},
+            )
+        for name in self.limits:
+            if name in self.exempt and not self.is_off(name):
+                raise PolicyError(
+                    "POLITENESS_LIMITS",
+                    raw(settings, "POLITENESS_LIMITS"),
+                    f"the limits for {name!r} have no effect, since it is also in "
+                    "POLITENESS_EXEMPT",
+                )
+
+    def _with_slack(self) -> Policy:
+        """Keep to all limits and delays although requests of several processes may go
+        a little after their time."""
+        return replace(
+            self,
+            limits=slots.with_slack(self.limits),
+            download_slots=slots.with_slack(self.download_slots),
+            spacing=slots.longer(self.spacing),
+            global_limit=slots.slackened(self.global_limit),
+            ip_limit=slots.slackened(self.ip_limit),
+            proxy_limit=slots.slackened(self.proxy_limit),
+        )
+
+    @cached_property
+    def bounds(self) -> Bounds:
+        own = {name: getattr(self, name) for name in _BOUNDS}
+        return slots.settled(Bounds(**own, longest_pause=self.retry_after_max))
+
+    def for_slot(self, key: str) -> SlotPolicy | None:
+        """None means switched off: a rate or delay of 0."""
+        key = key.lower()
+        own = self._own_limits(key)
+        slot = self.download_slots.get(key, {})
+        if not own and not slot:
+            return self._usual
+        if self.is_off(key):
+            return None
+        limit: Limit | None = own.get("limit")
+        spacing = slot.get("delay", self.spacing)
+        per_domain = slot.get("concurrency", self.concurrency)
+        burst = own.get("burst", 1)
+        from_finish = own.get("spacing") == "finish"
+        return SlotPolicy(
+            bounds=slots.own_bounds(self.bounds, own),
+            spacing=max(spacing, limit.interval) if limit else spacing,
+            concurrency=1 if from_finish else own.get("concurrency", per_domain),
+            floor=slots.floor(limit, spacing, burst),
+            burst=burst,
+            from_finish=from_finish,
+        )
+
+    def is_off(self, key: str) -> bool:
+        if not self.limits and not self.download_slots:
+            return False
+        own = self._own_limits(key.lower())
+        if own:
+            # Beside these, a delay of 0 only means that they suffice.
+            return any(own.get(name) == 0 for name in _RATES)
+        return self.download_slots.get(key.lower(), {}).get("delay") == 0
+
+    def bounds_within(self, limit: Limit) -> Bounds:
+        """For what adapts below a limit of the user's, and begins there."""
+        rate = 1 / limit.interval
+        return slots.settled(replace(self.bounds, start_rate=rate, max_rate=rate))
+
+    def is_exempt(self, host: str) -> bool:
+        host = host.lower()
+        if host in self.exempt or not self._exempts_domains:
+            return host in self.exempt
+        return any(name in self.exempt for name in slots.names(host))
+
+    @cached_property
+    def state_path(self) -> Path | None:
+        if self.state:
+            return Path(self.state).expanduser().absolute()
+        return Path(self.jobdir, "politeness.sqlite") if self.jobdir else None
+
+    def bad_port(self, reason: str) -> PolicyError:
+        return PolicyError(
+            "POLITENESS_PROMETHEUS_PORT",
+            self.prometheus_port,
+            "must be a free port on POLITENESS_PROMETHEUS_HOST="
+            f"{self.prometheus_host!r}; {reason}",
+        )
+
+    def bad_state(self, reason: str) -> PolicyError:
+        name, value = (
+            ("POLITENESS_STATE", self.state) if self.state else ("JOBDIR", self.jobdir)
+        )
+        return PolicyError(name, value, f"must lead to a usable state file; {reason}")
+
+    def bad_redis(self, reason: str) -> PolicyError:
+        return PolicyError("POLITENESS_REDIS_URL", self.redis_url, reason)
+
+    @cached_property
+    def longest_silence(self) -> float:
+        """Whatever anybody says, a host is left alone for no longer at a time."""
+        return max(self.retry_after_max, self.backoff_max)
+
+    @cached_property
+    def has_shared_limits(self) -> bool:
+        return bool(self.global_limit or self.ip_limit or self.proxy_limit)
+
+    @cached_property
+    def _exempts_domains(self) -> bool:
+        return any(name.startswith("*.") for name in self.exempt)
+
+    @cached_property
+    def _usual(self) -> SlotPolicy:
+        """One for all slots without limits of their own."""
+        return SlotPolicy(self.bounds, self.spacing, self.concurrency)
+
+    def own_limits_of(self, key: str) -> str | None:
+        """Return which entry of POLITENESS_LIMITS applies to a slot. The most specific
+        one wins: the host itself, else the longest domain."""
+        if not self.limits:
+            return None
+        return next((name for name in slots.names(key) if name in self.limits), None)
+
+    def _own_limits(self, key: str) -> Mapping[str, Any]:
+        name = self.own_limits_of(key)
+        return {} if name is None else self.limits[name]
+
+
+_ROWS = declared(Policy)
+SETTINGS = {row.name: row for row in _ROWS.values()}
+
+
+def is_enabled(settings: BaseSettings) -> bool:
+    return bool(SETTINGS["POLITENESS_ENABLED"].read(settings))
