@@ -3,8 +3,9 @@
 from scrapy_politeness.addon import Addon
 from scrapy_politeness.extension import PolitenessExtension
 from scrapy_politeness.limiter import RateLimiter
-from scrapy_politeness.middleware import PolitenessMiddleware, RescheduleMiddleware
+from scrapy_politeness.middleware import PolitenessMiddleware
 from scrapy_politeness.pqueue import PolitePriorityQueue
+from scrapy_politeness.rescheduling import RescheduleMiddleware
 
 __version__ = "0.1.0"
 

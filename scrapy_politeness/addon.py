@@ -10,8 +10,9 @@ from scrapy_politeness.config.policy import is_enabled
 from scrapy_politeness.config.settings import errors_logged
 from scrapy_politeness.extension import PolitenessExtension
 from scrapy_politeness.job import reject_own_job
-from scrapy_politeness.middleware import PolitenessMiddleware, RescheduleMiddleware
+from scrapy_politeness.middleware import PolitenessMiddleware, RobotsWaitMiddleware
 from scrapy_politeness.pqueue import PolitePriorityQueue
+from scrapy_politeness.rescheduling import RescheduleMiddleware
 from scrapy_politeness.robots_size import RobotsSizeMiddleware
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 _GATE_ORDER = 950
 # Between CookiesMiddleware (700) and RedirectMiddleware (600).
 _RESCHEDULE_ORDER = 690
+# Before RobotsTxtMiddleware (100).
+_ROBOTS_WAIT_ORDER = 90
 # After HttpCompression (590).
 _ROBOTS_SIZE_ORDER = 580
 
@@ -34,6 +37,7 @@ class Addon:
         for name, component, order in (
             ("DOWNLOADER_MIDDLEWARES", PolitenessMiddleware, _GATE_ORDER),
             ("DOWNLOADER_MIDDLEWARES", RescheduleMiddleware, _RESCHEDULE_ORDER),
+            ("DOWNLOADER_MIDDLEWARES", RobotsWaitMiddleware, _ROBOTS_WAIT_ORDER),
             ("DOWNLOADER_MIDDLEWARES", RobotsSizeMiddleware, _ROBOTS_SIZE_ORDER),
             ("EXTENSIONS", PolitenessExtension, 0),
         ):

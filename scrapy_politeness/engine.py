@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from scrapy import exceptions
 from scrapy.core.downloader.handlers.http11 import TunnelError
+from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
 from scrapy.utils.asyncio import is_asyncio_available
 from scrapy.utils.httpobj import urlparse_cached
 from twisted.internet import defer, error
 from twisted.internet.threads import deferToThread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, KeysView
 
     from scrapy import Request
     from scrapy.crawler import Crawler
@@ -102,19 +103,50 @@ class Engine:
         if slot is not None and slot.closing is None:
             slot.nextcall.schedule()
 
-    def slot_key(self, request: Request) -> str:
+    def make_room(self, places: int) -> None:
+        """So many requests more, or fewer if negative, take no place of
+        CONCURRENT_REQUESTS: the downloader has them, but they wait."""
+        downloader = self._crawler.engine.downloader  # type: ignore[union-attr,unused-ignore]
+        if downloader.total_concurrency:  # 0 is no limit
+            downloader.total_concurrency += places
+        if places > 0:
+            self.wake()
+
+    def waits_for_robots_txt(self, request: Request) -> bool:
+        """Tell whether Scrapy's own robots middleware has to keep the request until it
+        has the robots.txt of its host."""
+        if request.meta.get("dont_obey_robotstxt") or is_local(request):
+            return False
+        middleware = self._crawler.get_downloader_middleware(RobotsTxtMiddleware)
+        parsers = getattr(middleware, "_parsers", None)
+        if parsers is None:
+            return False
+        try:
+            netloc = urlparse_cached(request).netloc
+        except ValueError:
+            return False
+        return netloc not in parsers or isinstance(parsers[netloc], defer.Deferred)
+
+    def slot_name(self, request: Request) -> tuple[str, bool]:
+        """Return what the downloader calls the slot of a request, and whether that is
+        its host, and not a name that the user chose or an address."""
         _drop_stale_slot(request)
+        is_host = _SLOT not in request.meta and not self.names_by_address
         try:
             key = self._crawler.engine.downloader.get_slot_key(request)  # type: ignore[union-attr,unused-ignore]
         except ValueError:
-            return NO_HOST
-        return key.removesuffix(_ROOT) if self.names_by_host(request) else key
+            return NO_HOST, is_host
+        return (key.removesuffix(_ROOT) if is_host else key), is_host
 
-    def names_by_host(self, request: Request) -> bool:
-        """Tell whether the slot of a request is its host, and not a name that the
-        user chose or an address."""
+    @property
+    def names_by_address(self) -> bool:
+        """Tell whether slots are addresses, which are known only after a while."""
+        return bool(self._crawler.engine.downloader.ip_concurrency)  # type: ignore[union-attr,unused-ignore]
+
+    def has_all(self, requests: KeysView[Request]) -> bool:
+        """Tell whether the downloader is sure to have all of these."""
         downloader = self._crawler.engine.downloader  # type: ignore[union-attr,unused-ignore]
-        return _SLOT not in request.meta and not downloader.ip_concurrency
+        return requests <= downloader.active
 
     def is_under_way(self, request: Request) -> bool:
         """Tell whether the downloader or one of its middlewares has this request."""
@@ -131,12 +163,14 @@ class Engine:
         if _SLOT not in request.meta:
             request.meta[_STAMP] = request.meta[_SLOT] = key
 
-    def take_over(self, request: Request, concurrency: int) -> None:
-        """Leave the pacing of this request to the gate, which has let it through.
+    def take_over(self, request: Request, key: str, concurrency: int) -> None:
+        """Leave the pacing of this request to the gate, which has let it through as
+        one of that slot.
 
         The downloader forgets idle slots and makes them anew with DOWNLOAD_DELAY, so
         this is done for every request.
         """
+        self.stamp(request, key)
         _, slot = self._crawler.engine.downloader._get_slot(request)  # type: ignore[union-attr,unused-ignore]
         slot.delay = 0
         slot.concurrency = concurrency

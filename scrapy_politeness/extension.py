@@ -13,6 +13,7 @@ from scrapy_politeness.conduct import Conduct
 from scrapy_politeness.config import rules
 from scrapy_politeness.config.policy import Policy, is_enabled
 from scrapy_politeness.config.settings import errors_logged
+from scrapy_politeness.core.cause import Block
 from scrapy_politeness.job import reject_job_of_others
 from scrapy_politeness.observe.observers import Observers
 from scrapy_politeness.observe.reporter import publish, report_of
@@ -28,6 +29,20 @@ if TYPE_CHECKING:
     from scrapy_politeness.core.health import Status
     from scrapy_politeness.core.scope import Scope
     from scrapy_politeness.observe.census import Census
+
+
+def conduct_of(crawler: Crawler) -> Conduct:
+    """For the middlewares."""
+    if not is_enabled(crawler.settings):
+        raise NotConfigured
+    extension = crawler.get_extension(PolitenessExtension)
+    if extension is None:
+        raise ValueError(
+            "The middlewares of scrapy-politeness need "
+            "scrapy_politeness.PolitenessExtension in EXTENSIONS; "
+            "scrapy_politeness.Addon in ADDONS installs all of them"
+        )
+    return extension.conduct
 
 
 class PolitenessExtension:
@@ -68,32 +83,29 @@ class PolitenessExtension:
         scope = self._limited(slot)
         self.conduct.layers.set_rate(scope.key, rate)
         self.conduct.news.reconfigured(scope, rate)
-        self.conduct.scope_changed(scope)
+        scope.announce()
 
     def hold(self, slot: str, seconds: float) -> None:
         """Send nothing for so long; of several holds the one that ends last counts."""
         seconds = rules.checked("seconds", seconds, rules.not_negative)
         scope = self._limited(slot)
-        if scope.hold(time.monotonic() + seconds):
+        if scope.block(Block.HOLD, time.monotonic() + seconds):
             self.conduct.news.held(scope, seconds)
-            self.conduct.scope_changed(scope)
 
     def release(self, slot: str) -> None:
         """End a hold. What the host itself has asked for still counts."""
         scope = self._limited(slot)
-        if scope.release():
+        if scope.unblock(Block.HOLD):
             self.conduct.news.resumed(scope)
-            self.conduct.scope_changed(scope)
 
     def reset(self, slot: str) -> None:
         """Return to the settings, and forget all that was learned of the host, its
         pause included."""
         scope = self._limited(slot)
-        was_silent = self.conduct.forget(scope)
+        was_silent = self.conduct.feedback.forget(scope)
         self.conduct.news.reconfigured(scope, None)
         if was_silent:
             self.conduct.news.resumed(scope)
-        self.conduct.scope_changed(scope)
 
     def status(self, slot: str) -> Status:
         """Tell how a slot is doing."""

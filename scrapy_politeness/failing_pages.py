@@ -8,10 +8,10 @@ import time
 from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from scrapy_politeness.core.failing import Failures, Persistence
 from scrapy_politeness.core.outcome import Verdict
+from scrapy_politeness.marks import mark_page, page_marks_of
 from scrapy_politeness.observe.names import public_request
 from scrapy_politeness.observe.text import duration
 from scrapy_politeness.placement import Placement, Where
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from scrapy_politeness.core.scope import Scope
     from scrapy_politeness.engine import Engine
     from scrapy_politeness.layers import Layers
+    from scrapy_politeness.tickets import Ticket
 
 logger = logging.getLogger(__name__)
 
-# Plain data, which travels with the request through any queue.
-_FAILURES = "_politeness_failures"
+_FAILURES = "failures"
 
 
 class FailingPages:
@@ -53,19 +53,18 @@ class FailingPages:
         self._has_work = has_work
         self._crawler = crawler
         self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
-        self._refused: WeakKeyDictionary[Request, _Refusal] = WeakKeyDictionary()
 
-    def refused(self, request: Request, status: int, outcome: Outcome) -> Outcome:
+    def refused(
+        self, ticket: Ticket, scope: Scope, status: int, outcome: Outcome
+    ) -> Outcome:
         """A request was refused, and its slot has not learned of it yet. Return what
         that tells about the host."""
-        scope = self._layers.slot_for(request)
-        if scope is None:
-            return outcome
+        request = ticket.request
         wall_now = time.time()
         before = self._failures_of(request)
         speaks_of_rate = _speaks_of_rate(status, outcome)
         if before is None:
-            refusal = _Refusal(Failures(wall_now), outcome.reason, is_first=True)
+            refusal = Refusal(Failures(wall_now), outcome.reason, is_first=True)
         else:
             served_at = _served_at(scope, wall_now)
             failures = before.refused(
@@ -74,16 +73,17 @@ class FailingPages:
                 alone=self._is_alone(request, scope),
                 suspect=served_at > -math.inf and not speaks_of_rate,
             )
-            refusal = _Refusal(failures, outcome.reason)
-        self._refused[request] = refusal
+            refusal = Refusal(failures, outcome.reason)
+        ticket.refusal = refusal
         if refusal.failures.spares_host(speaks_of_rate=speaks_of_rate):
             return replace(outcome, verdict=Verdict.FAILED)
         return outcome
 
-    def placement(self, request: Request, scope: Scope) -> Placement | None:
+    def placement(self, ticket: Ticket, scope: Scope) -> Placement | None:
         """Return where a request that was refused is to wait; None if it is given up
         because it is the page that fails."""
-        refusal = self._refusal_of(request)
+        request = ticket.request
+        refusal = _refusal_of(ticket)
         failures = refusal.failures
         alone = self._is_alone(request, scope)
         now, noise = failures.refused_at, scope.noise
@@ -91,8 +91,7 @@ class FailingPages:
         if at == math.inf:
             self._warn(request, refusal)
             return None
-        until = max(scope.paused_until, scope.held_until)
-        silence = max(0.0, until - time.monotonic())
+        silence = max(0.0, scope.blocked_until - time.monotonic())
         if at > now:
             # Others have to be asked for in between, or nothing is learned.
             gap = at - now if alone else at - now + silence
@@ -113,27 +112,16 @@ class FailingPages:
         seconds = silence + self._persistence.behind
         return Placement(where, seconds, failing=failures.times > 0)
 
-    def remember(self, request: Request, copy: Request) -> None:
+    def remember(self, ticket: Ticket, copy: Request) -> None:
         """The copy is going to be asked for in the place of the request."""
-        failures = self._refusal_of(request).failures
-        copy.meta[_FAILURES] = [
-            self._identity(request),
+        failures = _refusal_of(ticket).failures
+        known = [
             failures.refused_at,
             failures.times,
             failures.since,
             failures.witnessed,
         ]
-
-    @staticmethod
-    def forget(request: Request) -> None:
-        """It was served."""
-        request.meta.pop(_FAILURES, None)
-
-    def _refusal_of(self, request: Request) -> _Refusal:
-        found = self._refused.get(request)
-        if found is None:  # it had no slot then
-            found = _Refusal(Failures(time.time()), "", is_first=True)
-        return found
+        mark_page(self._crawler, copy, **{_FAILURES: known})
 
     def _is_alone(self, request: Request, scope: Scope) -> bool:
         """Tell whether its slot has nothing else to do but failing pages."""
@@ -141,25 +129,20 @@ class FailingPages:
             return False
         return all(
             other is request
-            or _is_failing(other)
+            or self._is_failing(other)
             or self._layers.key_for(other) != scope.key
             for other in self._engine.in_progress()
         )
 
+    def _is_failing(self, request: Request) -> bool:
+        failures = self._failures_of(request)
+        return failures is not None and failures.times > 0
+
     def _failures_of(self, request: Request) -> Failures | None:
-        mark = request.meta.get(_FAILURES)
-        if mark is None:
-            return None
-        # A spider may hand ``response.meta`` on to another request.
-        identity, *known = mark
-        return Failures(*known) if identity == self._identity(request) else None
+        known = page_marks_of(self._crawler, request).get(_FAILURES)
+        return None if known is None else Failures(*known)
 
-    def _identity(self, request: Request) -> str:
-        fingerprinter = self._crawler.request_fingerprinter
-        assert fingerprinter is not None
-        return fingerprinter.fingerprint(request).hex()
-
-    def _warn(self, request: Request, refusal: _Refusal) -> None:
+    def _warn(self, request: Request, refusal: Refusal) -> None:
         self._log.warning(
             "%(request)s fails while other pages of its host %(are)s served "
             "(%(reason)s, %(times)d times in %(span)s): passing the failure on",
@@ -173,7 +156,7 @@ class FailingPages:
         )
 
 
-class _Refusal:
+class Refusal:
     def __init__(
         self, failures: Failures, reason: str, *, is_first: bool = False
     ) -> None:
@@ -182,9 +165,10 @@ class _Refusal:
         self.is_first = is_first
 
 
-def _is_failing(request: Request) -> bool:
-    mark = request.meta.get(_FAILURES)
-    return mark is not None and mark[2] > 0
+def _refusal_of(ticket: Ticket) -> Refusal:
+    if ticket.refusal is None:  # it had nothing to do with the rate
+        ticket.refusal = Refusal(Failures(time.time()), "", is_first=True)
+    return ticket.refusal
 
 
 def _speaks_of_rate(status: int, outcome: Outcome) -> bool:

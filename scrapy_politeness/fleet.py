@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from scrapy_politeness.core.cause import Block
 from scrapy_politeness.core.leases import Leases
 from scrapy_politeness.leasing import Leasing
 from scrapy_politeness.lore import Lore, Report
@@ -51,11 +52,10 @@ class Fleet:
 
     While the server is away, every slot goes on alone, with its share.
 
-    ``changed`` is called with a slot that may be ready earlier or later than before,
-    ``learned`` with each outcome when it is known what that has changed, ``silenced``
-    with a slot that another process was told to leave alone, and for how long, and
-    ``count`` with a stat and what to add to it. ``pending`` returns how many requests
-    wait for a slot.
+    ``learned`` is called with each outcome when it is known what that has changed,
+    ``silenced`` with a slot that another process was told to leave alone, and for how
+    long, and ``count`` with a stat and what to add to it. ``pending`` returns how many
+    requests wait for a slot.
     """
 
     def __init__(
@@ -63,7 +63,6 @@ class Fleet:
         url: str,
         policy: Policy,
         *,
-        changed: Callable[[Scope], None],
         learned: Callable[[Scope, Outcome, Change], None],
         silenced: Callable[[Scope, float], None],
         pending: Callable[[Scope], int],
@@ -72,7 +71,6 @@ class Fleet:
     ) -> None:
         self._link = Link(url)
         self._where = self._link.where
-        self._changed = changed
         self._learned = learned
         self._count = count
         self._log = logging.LoggerAdapter(logger, {"spider": spider})
@@ -202,9 +200,9 @@ class Fleet:
             self._clock.learn(sent_at, received_at, saved.there)
             for report, change in self._lore.answered(slot, saved):
                 if change.pause:
-                    slot.pause(report.at + change.pause)
+                    slot.block(Block.PAUSE, report.at + change.pause)
                 self._learned(slot, report.outcome, change)
-            self._changed(slot)
+            slot.announce()
         for (ask, call), answer in zip(asks, answers[len(reports) :], strict=True):
             granted = self._leasing.read(ask, call, answer)
             self._clock.learn(sent_at, received_at, granted.there)
@@ -214,7 +212,7 @@ class Fleet:
             self._count("politeness/redis/permits", number)
             self._members = max(self._members, *granted.members)
             for slot in ask.waiting:
-                self._changed(slot)
+                slot.announce()
 
     def _joined(self) -> None:
         was_away, self._is_away = self._is_away, False
@@ -233,7 +231,7 @@ class Fleet:
             source.leases.start_anew()
             source.join(source.leases)
         for slot in list(self._slots):
-            self._changed(slot)
+            slot.announce()
 
     def _part(self, error: Away) -> None:
         never_joined = self._is_away is None
@@ -257,7 +255,7 @@ class Fleet:
             slot.part(now, random.random())
         self._conclude_alone()
         for slot in list(self._slots):
-            self._changed(slot)
+            slot.announce()
 
     def _conclude_alone(self) -> None:
         """What could not be reported has to be learned here."""

@@ -13,6 +13,7 @@ from scrapy.utils.asyncio import call_later
 from scrapy.utils.defer import maybe_deferred_to_future
 from twisted.internet.defer import CancelledError, Deferred
 
+from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.observe.names import printable, public_request
 from scrapy_politeness.observe.tally import NO_WAIT
 
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
 
     from scrapy_politeness.core.route import Flight, Route
     from scrapy_politeness.core.scope import Scope
-    from scrapy_politeness.journeys import Journeys
+    from scrapy_politeness.permits import Permits
+    from scrapy_politeness.tickets import Ticket
+
+    Leaves = Callable[[float, float], bool]
 
 logger = logging.getLogger(__name__)
 
@@ -37,17 +41,18 @@ class _Place(NamedTuple):
 
     rank: int
     order: int
-    request: Request
+    ticket: Ticket
     turn: Deferred[Flight | None]
-    patience: Callable[[], float]
+    leaves: Leaves
 
 
 class _Lines:
     """The requests that wait for one slot, in one line for each route."""
 
-    __slots__ = ("places", "timer")
+    __slots__ = ("is_advancing", "places", "timer")
 
     def __init__(self) -> None:
+        self.is_advancing = False
         self.timer: CallLaterResult | None = None
         self.places: dict[Route, list[_Place]] = {}
 
@@ -79,45 +84,43 @@ class _Lines:
         if place not in line:
             return False
         line.remove(place)
-        self._replace(route, line)
+        heapq.heapify(line)
+        if not line:
+            del self.places[route]
         return True
 
-    def send_away(self, route: Route, wait: float) -> list[_Place]:
-        """Remove and return those whose patience is shorter than the wait."""
-        stay: list[_Place] = []
+    def send_away(self, now: float, *, in_line: bool) -> list[_Place]:
+        """Remove and return those who are not to be kept waiting; with ``in_line``,
+        those before them count, too."""
+        places = sorted((p, route) for route, line in self.places.items() for p in line)
+        self.places = {}
+        before = 0
         away: list[_Place] = []
-        for place in self.places[route]:
-            (away if wait > place.patience() else stay).append(place)
-        self._replace(route, stay)
+        for place, route in places:
+            if place.leaves(*_waits(route, now, before)):
+                away.append(place)
+            else:
+                before += in_line
+                self.places.setdefault(route, []).append(place)  # a heap, since sorted
         return away
-
-    def _replace(self, route: Route, line: list[_Place]) -> None:
-        heapq.heapify(line)
-        if line:
-            self.places[route] = line
-        else:
-            del self.places[route]
 
 
 class Gate:
     """Lets requests through one by one, as all that is on their route allows.
 
-    Each brings its ``patience``: for how many seconds from now it may be kept
-    waiting. ``watch`` is called when there is somebody whose patience may change,
-    ``want_permits`` where budgets that other processes share have to be asked.
+    Each brings a function, ``leaves``, that tells whether it is not to be kept waiting
+    for so long. ``watch`` is called when there is somebody for whom that may change.
     """
 
     def __init__(
         self,
-        journeys: Journeys,
         watch: Callable[[], None],
-        want_permits: Callable[[Route], None],
+        permits: Permits | None,
         spider: Spider | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._journeys = journeys
         self._watch = watch
-        self._want_permits = want_permits
+        self._permits = permits
         self._log = logging.LoggerAdapter(logger, {"spider": spider})
         self._clock = clock
         self._slots: dict[Scope, _Lines] = {}
@@ -136,23 +139,23 @@ class Gate:
         return 0 if lines is None else sum(map(len, lines.places.values()))
 
     async def enter(
-        self, route: Route, request: Request, patience: Callable[[], float]
+        self, ticket: Ticket, route: Route, leaves: Leaves
     ) -> Flight | None:
         """Return the permits as soon as they are to be had; None if that takes too
         long."""
         now = self._clock()
         if route.slot not in self._slots and route.may_go(now):
-            return self._journeys.depart(request, route, now)
-        if _wait(route, now) > patience():
+            return ticket.send(route, now)
+        if leaves(*_waits(route, now, self.waiting(route.slot))):
             return None
-        # Who waits here goes before those still in the queue.
-        self._journeys.claim(request, route, now)
-        if route.waits_unseen(now):
-            self._journeys.step_aside(request)
+        # First: it changes the slot, for which an empty line is a line no more.
+        ticket.wait_at_gate(route, now)
         lines = self._slots.setdefault(route.slot, _Lines())
         turn: Deferred[Flight | None] = Deferred()
-        place = _Place(-request.priority, next(self._order), request, turn, patience)
-        self._log_wait(route, request, now, lines.add(route, place))
+        place = _Place(
+            -ticket.request.priority, next(self._order), ticket, turn, leaves
+        )
+        self._log_wait(route, ticket.request, now, lines.add(route, place))
         self._watch()
         route.join_line()
         self.advance(route.slot)
@@ -162,7 +165,7 @@ class Gate:
             self._withdraw(route, place)
             raise
         finally:
-            route.join_line(-1)
+            route.leave_line()
 
     def advance(self, slot: Scope) -> None:
         """Let through all who may go now; plan for the next.
@@ -170,14 +173,18 @@ class Gate:
         To be called whenever the slot may be ready earlier or later than before.
         """
         lines = self._slots.get(slot)
-        if lines is None:
+        # Each that goes changes the slot, which says so.
+        if lines is None or lines.is_advancing:
             return
+        lines.is_advancing = True
         lines.cancel_timer()
         now = self._clock()
         while (route := lines.next_to_go(now)) is not None:
             place = lines.pop(route)
-            place.turn.callback(self._journeys.depart(place.request, route, now))
-        self._send_away(lines, now, SHORT_WAIT)
+            place.turn.callback(place.ticket.send(route, now))
+        if any(_wait(route, now) >= SHORT_WAIT for route in lines.places):
+            self._send_away(lines, now)
+        lines.is_advancing = False
         self._plan(slot, lines, now)
 
     def look_again(self) -> None:
@@ -186,10 +193,10 @@ class Gate:
             self.advance(slot)
 
     def reconsider(self) -> None:
-        """Send away all whose patience has come to an end."""
+        """Send away all who are not to be kept waiting as long as it will take."""
         now = self._clock()
         for slot, lines in list(self._slots.items()):
-            self._send_away(lines, now, 0.0)
+            self._send_away(lines, now, in_line=True)
             self._plan(slot, lines, now)
 
     def _plan(self, slot: Scope, lines: _Lines, now: float) -> None:
@@ -209,22 +216,18 @@ class Gate:
         for, and the answer will be the time to go on."""
         by_time = []
         for route in lines.places:
-            if route.ready_at <= now and route.lacks_permit(now):
-                self._want_permits(route)
+            if self._permits and route.ready_at <= now and route.lacks_permit(now):
+                self._permits.want(route)
             else:
                 by_time.append(route)
         return by_time
 
-    def _send_away(self, lines: _Lines, now: float, at_least: float) -> None:
-        """Of those who would have to wait so long at least."""
-        for route in list(lines.places):
-            wait = _wait(route, now)
-            if wait >= at_least and route in lines.places:
-                for place in lines.send_away(route, wait):
-                    place.turn.callback(None)
+    def _send_away(self, lines: _Lines, now: float, *, in_line: bool = False) -> None:
+        for place in lines.send_away(now, in_line=in_line):
+            place.turn.callback(None)
 
     def _withdraw(self, route: Route, place: _Place) -> None:
-        self._journeys.unclaim(place.request)
+        place.ticket.end(Outcome(Verdict.IGNORED, "cancelled"))
         lines = self._slots.get(route.slot)
         if lines is not None and lines.remove(route, place):
             self.advance(route.slot)
@@ -245,3 +248,10 @@ class Gate:
 
 def _wait(route: Route, now: float) -> float:
     return max(0.0, route.ready_at - now)
+
+
+def _waits(route: Route, now: float, before: int = 0) -> tuple[float, float]:
+    """Return for how long a request will wait with so many before it: because of what
+    the queue knows of, and in all."""
+    line = before / route.slot.rate if before else 0.0
+    return max(0.0, route.seen_ready_at - now) + line, _wait(route, now) + line

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from scrapy.exceptions import IgnoreRequest
 
 from scrapy_politeness.core.outage import Outages
+from scrapy_politeness.core.outcome import Verdict
 from scrapy_politeness.observe.names import printable, public_request
 from scrapy_politeness.observe.text import counted, duration
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from scrapy_politeness.core.outage import Outage
     from scrapy_politeness.core.outcome import Outcome
     from scrapy_politeness.core.scope import Scope
+    from scrapy_politeness.engine import Engine
     from scrapy_politeness.observe.news import News
 
 logger = logging.getLogger(__name__)
@@ -42,6 +44,7 @@ class GivingUp:
     def __init__(
         self,
         policy: Policy,
+        engine: Engine,
         news: News,
         pending: Callable[[str], int],
         seen: Callable[[str], Scope | None],
@@ -51,13 +54,14 @@ class GivingUp:
         self._outages = Outages(
             policy.give_up_after, policy.max_slots, lambda key: seen(key) is None
         )
+        self._engine = engine
         self._news = news
         self._pending = pending
         self._log = logging.LoggerAdapter(logger, {"spider": spider})
 
     def learned(self, slot: Scope, outcome: Outcome, change: Change) -> None:
         """A request of this slot is over."""
-        was_hopeless = self._outages.is_beyond_hope(slot.key)
+        was_hopeless = not slot.has_hope
         asked_for_silence = not outcome.verdict.is_overload and change.pause > 0
         outage = self._outages.observe(
             slot.key,
@@ -65,21 +69,24 @@ class GivingUp:
             time.monotonic(),
             is_news=change.cut or asked_for_silence,
         )
+        if outcome.verdict is Verdict.SERVED and not outcome.wait and slot.has_hope:
+            return
+        is_hopeless = self._outages.is_beyond_hope(slot.key)
+        slot.set_hope(not is_hopeless)
         if outage is None:
             return
-        if not was_hopeless and self._outages.is_beyond_hope(slot.key):
+        if not was_hopeless and is_hopeless:
             self._tell_end(slot, outage)
         elif outage.times == _OFTEN and self._patience and self._pending(slot.key):
             self._tell(slot, outage)
 
-    def is_beyond_hope(self, slot: Scope) -> bool:
-        return (
-            self._outages.is_beyond_hope(slot.key)
-            and slot.paused_until > time.monotonic()
-        )
+    def check(self, request: Request, slot: Scope) -> None:
+        """Raise GivenUp where there is no hope; not when the spider closes, because
+        the next run may have more luck."""
+        if slot.is_beyond_hope(time.monotonic()) and not self._engine.is_closing:
+            raise self._give_up(request, slot)
 
-    def give_up(self, request: Request, slot: Scope) -> GivenUp:
-        """Return what becomes of a request that has no hope."""
+    def _give_up(self, request: Request, slot: Scope) -> GivenUp:
         self._news.given_up(slot.key)
         self._log.debug(
             "%(slot)s: %(request)s is given up",
@@ -94,6 +101,7 @@ class GivingUp:
 
     def forget(self, slot: Scope) -> None:
         self._outages.forget(slot.key)
+        slot.set_hope(True)
 
     def _tell(self, slot: Scope, outage: Outage) -> None:
         self._log.warning(

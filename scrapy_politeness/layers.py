@@ -52,9 +52,13 @@ class Layers:
         self._is_pending = is_pending
         self._recall = recall
         self._fleet = fleet
-        self._slots = Memory[str, Scope | None](policy.max_slots, self._may_forget)
+        self._has_shared_limits = policy.has_shared_limits
+        # Of all slots.
+        self.listeners: list[Callable[[Scope], None]] = []
+        self.slots = Memory[str, Scope | None](policy.max_slots, self._may_forget)
         # What the user has set while the crawl runs outlives the slot's memory.
         self._rates: dict[str, float] = {}
+        self.has_servers = policy.ip_limit is not None
         self.overall: Budget | None = None
         if policy.global_limit:
             self.overall = self._shared_budget(
@@ -64,14 +68,17 @@ class Layers:
         self._servers = Memory[str, Budget](policy.max_slots, _is_idle)
         # By host, and by slot: there it is where the last answer came from.
         self._addresses = Memory[str, str](
-            policy.max_slots, lambda name, _: name not in self._slots
+            policy.max_slots, lambda name, _: name not in self.slots
         )
 
     def __len__(self) -> int:
-        return len(self._slots)
+        return len(self.slots)
 
     def key_for(self, request: Request) -> str:
-        own = self._engine.slot_key(request)
+        return self._key(request, self._engine.slot_name(request)[0])
+
+    @staticmethod
+    def _key(request: Request, own: str) -> str:
         key = request.meta.get(SLOT) or own
         if not isinstance(key, str):
             # No ValueError: the scheduler would try the memory queue next.
@@ -81,17 +88,18 @@ class Layers:
 
     def slot_for(self, request: Request) -> Scope | None:
         """Return the slot that limits this request; None where nothing does."""
-        key = self.key_for(request)
-        return None if self._is_free(request, key) else self.slot(key)
+        key, is_free = self._place(request)
+        return None if is_free else self.slot(key)
 
     def slot(self, key: str) -> Scope | None:
-        if key not in self._slots:
-            self._slots[key] = self._new_slot(key)
-        return self._slots[key]
+        if key not in self.slots:
+            self.slots[key] = self._new_slot(key)
+        self.slots.move_to_end(key)
+        return self.slots.get(key)
 
     def route_for(self, request: Request, slot: Scope) -> Route:
         """Return all that this request, which is about to be sent, needs permits of."""
-        if not self._policy.has_shared_limits:
+        if not self._has_shared_limits:
             return Route(slot)
         proxy = proxy_of(request)
         host = host_of(request)
@@ -106,8 +114,8 @@ class Layers:
 
     def queue_key(self, request: Request) -> str:
         """Return under which key a request waits in the queue."""
-        key = self.key_for(request)
-        exempt = self._is_free(request, key) or request.meta.get(EXEMPT)
+        key, is_free = self._place(request)
+        exempt = is_free or request.meta.get(EXEMPT)
         return _FREE + key if exempt or self._policy.is_off(key) else key
 
     @staticmethod
@@ -116,7 +124,7 @@ class Layers:
 
     def seen(self, queue_key: str) -> Scope | None:
         """Return the slot, unless none of its requests was sent so far."""
-        return self._slots.get(queue_key)
+        return self.slots.get(queue_key)
 
     def queue_route(self, queue_key: str) -> Route | None:
         """Return what the queue knows of a request's route: all but the proxy."""
@@ -125,7 +133,7 @@ class Layers:
         slot = self.slot(queue_key)
         if slot is None:
             return None
-        if not self._policy.has_shared_limits:
+        if not self._has_shared_limits:
             return Route(slot)
         return Route(slot, self._shared(queue_key))
 
@@ -184,10 +192,14 @@ class Layers:
             slot.reconfigure(own.bounds, spacing=own.spacing, floor=own.floor)
         return slot
 
-    def _is_free(self, request: Request, key: str) -> bool:
-        if SLOT not in request.meta and self._engine.names_by_host(request):
-            return is_local(request) or self._policy.is_exempt(key)
-        return is_local(request) or self._policy.is_exempt(host_of(request))
+    def _place(self, request: Request) -> tuple[str, bool]:
+        """Return the key of the request's slot, and whether nothing limits it."""
+        own, is_host = self._engine.slot_name(request)
+        key = self._key(request, own)
+        if is_local(request):
+            return key, True
+        host = key if is_host and SLOT not in request.meta else host_of(request)
+        return key, self._policy.is_exempt(host)
 
     def _new_slot(self, key: str) -> Scope | None:
         own = self._slot_policy(key)
@@ -201,6 +213,7 @@ class Layers:
             floor=own.floor,
             burst=own.burst,
             from_finish=own.from_finish,
+            listeners=self.listeners,
         )
         if self._fleet is not None:
             self._fleet.join(slot)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
+from scrapy_politeness.core.cause import Block
 from scrapy_politeness.core.leases import HORIZON, Lease, worth_asking
 from scrapy_politeness.core.scope import Scope
 from scrapy_politeness.stores.redis import Call, micros, slot_name
@@ -219,6 +220,6 @@ class Leasing:
     def _be_silent(self, slot: Scope, until: float, now: float) -> None:
         is_news = until - max(slot.paused_until, now) > _SAME_SILENCE
         if until > slot.paused_until:
-            slot.pause(until)
+            slot.block(Block.PAUSE, until)
         if is_news:
             self._silenced(slot, until - now)

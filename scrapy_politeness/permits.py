@@ -34,23 +34,19 @@ def open_fleet(policy: Policy, conduct: Conduct, spider: Spider | None) -> Fleet
     return Fleet(
         policy.redis_url,
         policy,
-        changed=conduct.scope_changed,
-        learned=conduct.learned,
+        learned=lambda *told: conduct.feedback.learned(*told),
         silenced=lambda slot, wait: conduct.news.silenced(slot, wait),
-        pending=conduct.waiting,
+        pending=conduct.pending,
         count=lambda name, number: conduct.stats.inc_value(name, number),
         spider=spider,
     )
 
 
 class Permits:
-    """Where nobody shares anything, ``fleet`` is None, and there is nothing to ask.
-
-    ``waiting`` returns how many requests wait for a slot.
-    """
+    """``waiting`` returns how many requests wait for a slot."""
 
     def __init__(
-        self, fleet: Fleet | None, layers: Layers, waiting: Callable[[Scope], int]
+        self, fleet: Fleet, layers: Layers, waiting: Callable[[Scope], int]
     ) -> None:
         self._fleet = fleet
         self._layers = layers
@@ -59,16 +55,15 @@ class Permits:
     @property
     def asks_enough(self) -> bool:
         """Tell whether the queue had better wait for the answers to what was asked."""
-        return self._fleet is not None and self._fleet.is_full
+        return self._fleet.is_full
 
     def want(self, route: Route) -> None:
         """A request waits for its permits."""
-        if self._fleet is not None:
-            self._fleet.want(route)
+        self._fleet.want(route)
 
     def sent(self, route: Route) -> None:
         """A request was sent, and more may follow."""
-        if self._fleet is not None and self._waiting(route.slot):
+        if self._waiting(route.slot):
             self._fleet.want(route)
 
     def claimable_at(self, slot: Scope | None) -> float:
@@ -78,14 +73,14 @@ class Permits:
             overall = self._layers.overall
             told_at = None if overall is None else overall.told_at
             return -math.inf if told_at is None else told_at
-        if self._fleet is None or not slot.is_joined:
+        if not slot.is_joined:
             return slot.claimable_at
         return max(slot.claimable_at, self._told_at(slot))
 
     def may_hand_out(self, queue_key: str, now: float) -> bool:
         """Tell whether a request of this slot, which is due, is paid for. If not, it
         is asked for, and the queue will be told."""
-        if self._fleet is None or self._layers.is_free(queue_key):
+        if self._layers.is_free(queue_key):
             return True
         slot = self._layers.seen(queue_key)
         if slot is None and self._layers.overall is not None:

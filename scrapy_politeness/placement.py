@@ -5,11 +5,17 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
+from scrapy_politeness.marks import mark, marks_of, unmark
+
 if TYPE_CHECKING:
     from scrapy import Request
 
 # On its way to the scheduler's queue, which takes it off when the request leaves.
-_MARK = "_politeness_placement"
+_PLACE = "place"
+
+# A request that was sent back to the scheduler had to pass the duplicates filter. What
+# follows from it, such as a redirect, must be filtered as ever.
+_FILTERED = "filtered"
 
 
 class Where(Enum):
@@ -44,7 +50,7 @@ class Placement(NamedTuple):
         return self.where is Where.HELD
 
     def put_on(self, request: Request) -> None:
-        request.meta[_MARK] = [self.where.value, *self[1:]]
+        mark(request, **{_PLACE: [self.where.value, *self[1:]]})
 
 
 USUAL = Placement(Where.USUAL)
@@ -52,12 +58,29 @@ FRONT = Placement(Where.FRONT)
 
 
 def placement_of(request: Request) -> Placement:
-    mark = request.meta.get(_MARK)
-    if mark is None:
+    place = marks_of(request).get(_PLACE)
+    if place is None:
         return USUAL
-    where, *rest = mark
+    where, *rest = place
     return Placement(Where(where), *rest)
 
 
 def take_off(request: Request) -> None:
-    request.meta.pop(_MARK, None)
+    if _PLACE in marks_of(request):
+        unmark(request, _PLACE)
+
+
+def for_the_scheduler(request: Request) -> Request:
+    """Return a copy of the request, to be scheduled in its place."""
+    copy = request.replace(dont_filter=True)
+    if not request.dont_filter:
+        mark(copy, **{_FILTERED: True})
+    return copy
+
+
+def leave_the_scheduler(request: Request) -> None:
+    """Undo what was done to such a copy."""
+    take_off(request)  # another queue than ours leaves it there
+    if _FILTERED in marks_of(request):
+        unmark(request, _FILTERED)
+        request.dont_filter = False

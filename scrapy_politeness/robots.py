@@ -20,6 +20,7 @@ from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.python import to_unicode
 from twisted.internet.defer import Deferred
 
+from scrapy_politeness.core.cause import Block
 from scrapy_politeness.core.memory import Memory
 from scrapy_politeness.engine import go_the_same_way
 from scrapy_politeness.gate import SHORT_WAIT
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     from scrapy_politeness.core.hours import Hours
     from scrapy_politeness.core.scope import Scope
     from scrapy_politeness.engine import Engine
+    from scrapy_politeness.layers import Layers
+    from scrapy_politeness.observe.news import News
+    from scrapy_politeness.tickets import Ticket
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +52,10 @@ _PRIORITY = 1000
 # its pages are not held back for hours.
 MAX_RESCHEDULES = 3
 SERVER_ERRORS = frozenset(range(500, 600))
+
+# Seconds. The wall clock, which robots.txt means, and the monotonic one drift apart: a
+# little may be missing when a silence of hours ends, which is no news.
+_SAME_SILENCE = 60.0
 
 # Marks the requests of this package, which asks again by itself.
 OWN_FETCH = "_politeness_robots"
@@ -97,8 +105,8 @@ def site_of(request: Request) -> str:
 
 
 class Robots:
-    """``scope_of`` returns what limits a request, ``released`` is called with a scope
-    when it no longer waits for robots.txt, ``watch`` when this begins to wait.
+    """The queue keeps the requests of a slot while the robots.txt of its host is on
+    its way. ``watch`` is called when this begins to wait.
 
     The ``remembered`` sites visited last are known; others are asked again.
     """
@@ -107,18 +115,18 @@ class Robots:
         self,
         policy: Policy,
         engine: Engine,
+        layers: Layers,
+        news: News,
         spider: Spider | None,
         *,
-        scope_of: Callable[[Request], Scope | None],
-        released: Callable[[Scope], None],
         watch: Callable[[], None],
         remembered: int,
     ) -> None:
         self._policy = policy
         self._engine = engine
+        self._layers = layers
+        self._news = news
         self._log = logging.LoggerAdapter(logger, {"spider": spider})
-        self._scope_of = scope_of
-        self._released = released
         self._watch = watch
         # A site is in neither, then in one, then in the other.
         self._asked: dict[str, _Asked] = {}
@@ -127,7 +135,8 @@ class Robots:
         )
         # Of those asked for, what Scrapy's own robots middleware asks for.
         self._foreign: dict[str, Request] = {}
-        self._holding: Counter[Scope | None] = Counter()
+        # For how many of them the requests of a slot wait.
+        self._blocking: Counter[Scope] = Counter()
         self._sleepers: set[Deferred[None]] = set()
 
     @property
@@ -138,18 +147,33 @@ class Robots:
         site = site_of(request)
         if site not in self._terms:
             return None
-        return self._terms[site]
+        return self._terms[site]  # which uses it
 
-    def holds(self, scope: Scope) -> bool:
-        """Tell whether the pages of this scope should stay in the scheduler."""
-        return self._holding[scope] > 0
+    def obey(self, request: Request, slot: Scope) -> None:
+        """Whatever slot a request goes through keeps the delay and the hours of its
+        site."""
+        self._keep_to(self.terms_for(request), slot)
+
+    def _keep_to(self, terms: Terms | None, slot: Scope) -> None:
+        if terms is None:
+            return
+        if terms.delay and slot.obey_robots(terms.delay, terms.since):
+            self._news.robots_delay(slot, terms.delay)
+        wait = 0.0 if terms.hours is None else terms.hours.begin_in(time.time())
+        if wait:
+            assert terms.hours is not None
+            until = time.monotonic() + wait
+            is_known = until - slot.blocked_for(Block.HOURS) < _SAME_SILENCE
+            slot.block(Block.HOURS, until)
+            if not is_known:
+                self._news.outside_hours(slot, terms.hours, wait)
 
     def note_request(self, request: Request, site: str) -> None:
         """Somebody asks for robots.txt: nobody else needs to."""
         if site in self._terms:
             return
         if site not in self._asked:
-            self._add(site, self._scope_of(request))
+            self._add(site, self._layers.slot_for(request))
             self._foreign[site] = request
             self._watch()
         elif site in self._foreign:
@@ -165,15 +189,16 @@ class Robots:
                 )
                 self._over(site)
 
-    async def ensure(self, request: Request, scope: Scope, *, scheduled: bool) -> bool:
+    async def ensure(self, ticket: Ticket, scope: Scope) -> bool:
         """Return True when the rules of the request's host are known, or cannot be.
 
-        Return False when that takes long and the request, which is ``scheduled``,
-        should wait in the scheduler.
+        Return False when that takes long and the request should wait in the scheduler.
         """
+        request = ticket.request
         site = site_of(request)
         if site in self._terms:
             return True
+        scheduled = ticket.came_as(scope)
         if scheduled and self._engine.is_closing:
             return False
         if site not in self._asked:
@@ -183,14 +208,17 @@ class Robots:
             return True
         turn: Deferred[bool] = Deferred()
         asked.waiting.append(turn)
+        timer = None
         # A slot that the user chose stands for other hosts too: it cannot be held.
-        if not scheduled or asked.scope is not scope:
-            return await maybe_deferred_to_future(turn)
-        timer = call_later(SHORT_WAIT, _answer, turn, False)
+        if scheduled and asked.scope is scope:
+            timer = call_later(SHORT_WAIT, _answer, turn, False)
+        ticket.wait()
         try:
             return await maybe_deferred_to_future(turn)
         finally:
-            timer.cancel()
+            ticket.go_on()
+            if timer is not None:
+                timer.cancel()
 
     def wake(self) -> None:
         """The spider closes: nobody waits to ask again."""
@@ -210,13 +238,15 @@ class Robots:
     def _begin(self, site: str, page: Request) -> None:
         request = robots_request(site, OWN_FETCH)
         go_the_same_way(request, page)
-        scope = self._scope_of(request)
+        scope = self._layers.slot_for(request)
         self._add(site, scope)
         deferred_from_coro(self._fetch(site, request, scope))
 
     def _add(self, site: str, scope: Scope | None) -> None:
         self._asked[site] = _Asked(scope, [])
-        self._holding[scope] += 1
+        if scope is not None:
+            self._blocking[scope] += 1
+            scope.block(Block.ROBOTS)
 
     def _over(self, site: str) -> None:
         if site not in self._terms:
@@ -225,13 +255,15 @@ class Robots:
         asked = self._asked.pop(site, None)
         if asked is None:
             return
-        self._holding[asked.scope] -= 1
-        if not self._holding[asked.scope]:
-            del self._holding[asked.scope]  # the scope may be forgotten
         for turn in asked.waiting:
             _answer(turn, True)
         if asked.scope is not None:
-            self._released(asked.scope)
+            # First: what is handed out now has to keep to it already.
+            self._keep_to(self._terms.get(site), asked.scope)
+            self._blocking[asked.scope] -= 1
+            if not self._blocking[asked.scope]:
+                del self._blocking[asked.scope]  # the slot may be forgotten
+                asked.scope.unblock(Block.ROBOTS)
 
     async def _fetch(self, site: str, request: Request, scope: Scope | None) -> None:
         try:

@@ -29,6 +29,9 @@ class PoliteQueue(SlotQueue):
     # Each is a round trip, for which the event loop waits.
     _most_passed_over = 10
 
+    # Others put requests there, too.
+    _may_doze = False
+
     def __init__(
         self,
         server: Redis,

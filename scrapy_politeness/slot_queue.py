@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.extension import PolitenessExtension
-from scrapy_politeness.placement import placement_of, take_off
+from scrapy_politeness.placement import USUAL, placement_of, take_off
 from scrapy_politeness.turns import Turns
 
 if TYPE_CHECKING:
@@ -44,6 +45,9 @@ class SlotQueue:
     # loop a chance; the next one goes on.
     _most_passed_over = 100
 
+    # Nothing is put into its backlog but by ``push``.
+    _may_doze = True
+
     def __init__(
         self,
         conduct: Conduct,
@@ -52,30 +56,41 @@ class SlotQueue:
         is_stored: bool = False,
     ) -> None:
         self._conduct = conduct
+        self._layers = conduct.layers
+        self._tickets = conduct.tickets
         self._backlog = backlog
         self._is_stored = is_stored
-        self._turns = Turns(conduct, backlog)
+        # Until then nothing may go, unless something changes.
+        self._nothing_before = -math.inf
+        self._turns = Turns(conduct.layers, conduct.permits, backlog)
         now = time.monotonic()
         for slot in backlog.slots():
             self._turns.plan(slot, now)
-        # In memory and on disk, they share the slots.
-        conduct.queues.append(self)
+        conduct.add_queue(self)
 
     def push(self, request: Request) -> None:
-        slot = self._queue_key(request)
+        slot = self._layers.queue_key(request)
         was_ready = self._backlog.has_ready(slot)
         now = time.monotonic()
+        placement = placement_of(request)
         # May fail: a request that cannot be stored.
-        self._backlog.push(slot, request, placement_of(request), now)
+        self._backlog.push(slot, request, placement, now)
+        if placement is not USUAL:
+            self._tickets.queued(request)
         if not was_ready and self._backlog.has_ready(slot):
             self._plan(slot)
 
     def pop(self) -> Request | None:
         now = time.monotonic()
+        if now < self._nothing_before and not self._tickets.are_lost:
+            # A timer may ring a little early.
+            self._conduct.alarm.set(self._nothing_before)
+            return None
         self._release(now)
         for _ in range(self._most_passed_over):
             slot = self._turns.next_slot(now)
-            if slot is None and self._conduct.sweep():
+            if slot is None and self._tickets.are_lost:
+                self._conduct.feedback.sweep()
                 slot = self._turns.next_slot(now)
             if slot is None:
                 break
@@ -83,18 +98,24 @@ class SlotQueue:
             if request is None:
                 continue
             take_off(request)
-            if self._is_stored and self._queue_key(request) != slot:
+            if self._is_stored and self._layers.queue_key(request) != slot:
                 # Stored by a run with another POLITENESS_EXEMPT.
                 self.push(request)
                 now = time.monotonic()
                 continue
-            self._conduct.handed_out(request, slot, now)
+            route = self._layers.queue_route(slot)
+            if route is not None:
+                self._tickets.hand_out(request, route, now)
             self._turns.over(slot)
             if self._backlog.has_ready(slot):
                 self._turns.plan(slot, now)
             return request
         self._backlog.rest()
-        self._conduct.alarm.set(self._next_time)
+        next_time, next_release = self._turns.next_time, self._backlog.next_release
+        self._conduct.alarm.set(min(next_time, next_release))
+        # What is held may go early, when there is nothing else to do.
+        if self._may_doze and next_release == math.inf:
+            self._nothing_before = next_time
         return None
 
     def __len__(self) -> int:
@@ -117,28 +138,28 @@ class SlotQueue:
     def slot_changed(self, slot: Scope) -> None:
         """The slot, or what it shares with others, may be ready at another time than
         was planned."""
-        self._turns.server_changed(slot.key)
-        if self._backlog.has_ready(slot.key):
-            self._turns.plan(slot.key, time.monotonic())
-        if self._backlog:
-            self._conduct.alarm.set(self._next_time)
-
-    @property
-    def _next_time(self) -> float:
-        return min(self._turns.next_time, self._backlog.next_release)
+        self._nothing_before = -math.inf
+        self._conduct.alarm.set(self._turns.changed(slot.key, time.monotonic()))
 
     def _release(self, now: float) -> None:
+        if self._may_doze and self._backlog.next_release == math.inf:
+            return  # nothing is held
         released = self._backlog.release(now)
-        if self._conduct.is_idle:
+        if self._is_idle:
             released = (*released, *self._backlog.release_early(now))
         for slot in released:
             self._plan(slot)
 
+    @property
+    def _is_idle(self) -> bool:
+        """Tell whether the crawl has nothing to do but what is held."""
+        return not self._conduct.engine.in_progress() and not any(
+            queue.any_ready for queue in self._conduct.queues
+        )
+
     def _plan(self, slot: str) -> None:
         """The slot has requests, which it had not before."""
         now = time.monotonic()
+        self._nothing_before = -math.inf
         self._turns.plan(slot, now)
-        self._conduct.queued(slot, now)
-
-    def _queue_key(self, request: Request) -> str:
-        return self._conduct.layers.queue_key(request)
+        self._conduct.news.queued(self._layers.seen(slot), now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -9,8 +10,9 @@ from scrapy_politeness.core.agenda import Agenda
 
 if TYPE_CHECKING:
     from scrapy_politeness.backlog import Backlog
-    from scrapy_politeness.conduct import Conduct
     from scrapy_politeness.core.budget import Budget
+    from scrapy_politeness.layers import Layers
+    from scrapy_politeness.permits import Permits
 
 # Seconds.
 _A_MOMENT = 0.01
@@ -23,34 +25,51 @@ class Turns:
     that thousands of slots at one address cost no more than one.
     """
 
-    def __init__(self, conduct: Conduct, backlog: Backlog) -> None:
-        self._conduct = conduct
-        self._layers = conduct.layers
-        self._permits = conduct.permits
+    def __init__(
+        self, layers: Layers, permits: Permits | None, backlog: Backlog
+    ) -> None:
+        self._layers = layers
+        self._permits = permits
         self._backlog = backlog
-        # By slot, by slot where nothing limits it, and by address.
+        # By slot, by slot where nothing limits it, and by address. Only what all slots
+        # wait for makes a difference between the first two.
         self._limited = Agenda()
-        self._free = Agenda()
+        has_common = layers.overall is not None or permits is not None
+        self._free = Agenda() if has_common else self._limited
         self._servers = Agenda()
         self._lines: dict[str, deque[str]] = {}
         self._in_line: set[str] = set()
 
-    def plan(self, slot: str, now: float) -> None:
-        """The slot has requests, and may be ready at another time than before."""
+    def plan(self, slot: str, now: float) -> float:
+        """The slot has requests, and may be ready at another time than before. Return
+        when it is."""
         if slot in self._in_line:
-            return
+            return math.inf
         agenda = self._agenda_of(slot)
-        ready_at = self._conduct.claimable_at(slot)
-        if ready_at <= now and agenda.time_of(slot) <= now:
-            return  # it has its place in line
-        # Never in the past: who has been idle for long has no right to go first.
-        agenda.put(slot, max(now, ready_at))
+        ready_at = self._claimable_at(slot, now)
+        if ready_at > now:
+            agenda.put(slot, ready_at)
+        else:
+            # Never in the past: who has been idle for long has no right to go first.
+            agenda.put_due(slot, now)
+        return ready_at
 
-    def server_changed(self, slot: str) -> None:
-        """A request of this slot no longer counts at its address."""
-        server = self._layers.server_of(slot)
-        if server is not None and server.key in self._lines:
-            self._servers.put(server.key, server.claimable_at)
+    @property
+    def _are_independent(self) -> bool:
+        """Tell whether no slot has to wait for another."""
+        return self._free is self._limited and not self._lines
+
+    def changed(self, slot: str, now: float) -> float:
+        """The slot, or what it shares with others, may be ready at another time than
+        was planned. Return when there may be a turn because of that."""
+        ready_at = math.inf
+        if self._lines:
+            server = self._layers.server_of(slot)
+            if server is not None and server.key in self._lines:
+                self._servers.put(server.key, server.claimable_at)
+        if self._backlog.has_ready(slot):
+            ready_at = self.plan(slot, now)
+        return ready_at if self._are_independent else self.next_time
 
     def over(self, slot: str) -> None:
         """The slot has had its turn."""
@@ -59,7 +78,9 @@ class Turns:
     @property
     def next_time(self) -> float:
         """When there may be a turn, at the earliest, if no answer comes before."""
-        if self._permits.asks_enough:
+        if self._are_independent:
+            return self._limited.next_time
+        if self._permits is not None and self._permits.asks_enough:
             return self._free.next_time
         limited = min(self._limited.next_time, self._servers.next_time)
         overall = self._layers.overall
@@ -78,33 +99,47 @@ class Turns:
             slot = self._of_line(key, now) if first is self._servers else key
             if slot is not None and self._may_go(slot, now, first):
                 return slot
-            if self._permits.asks_enough:
+            if self._permits is not None and self._permits.asks_enough:
                 return None
 
     def _first_agenda(self) -> Agenda:
-        first, at = self._limited, self._limited.next_time
+        first = self._limited
+        if self._are_independent:
+            return first
+        at = first.next_time
         if self._lines and self._servers.next_time < at:
             first, at = self._servers, self._servers.next_time
         return self._free if self._free.next_time < at else first
 
     def _agenda_of(self, slot: str) -> Agenda:
+        if self._free is self._limited:
+            return self._limited
         return self._free if self._layers.is_free(slot) else self._limited
+
+    def _claimable_at(self, slot: str, now: float) -> float:
+        """Return from when on a request of the slot may be handed out."""
+        known = self._layers.slots.get(slot)
+        if known is not None and not known.has_hope and known.is_beyond_hope(now):
+            return -math.inf
+        if self._permits is not None and not self._layers.is_free(slot):
+            return self._permits.claimable_at(known)
+        return -math.inf if known is None else known.claimable_at
 
     def _may_go(self, slot: str, now: float, found_in: Agenda) -> bool:
         if not self._backlog.has_ready(slot):
             self.over(slot)
             return False
-        ready_at = self._conduct.claimable_at(slot)
+        ready_at = self._claimable_at(slot, now)
         if ready_at > now:
             self._agenda_of(slot).put(slot, ready_at)
             return False
-        if self._conduct.is_beyond_hope(slot):
-            return True  # it needs no permit, since it will not be sent
-        if not self._permits.may_hand_out(slot, now):
+        if self._permits is not None and not self._is_paid_for(slot, now):
             # At least a moment later, or the search would find it for ever.
-            at = max(now + _A_MOMENT, self._conduct.claimable_at(slot))
+            at = max(now + _A_MOMENT, self._claimable_at(slot, now))
             self._agenda_of(slot).put(slot, at)
             return False
+        if not self._layers.has_servers or self._is_hopeless(slot, now):
+            return True
         server = self._layers.server_of(slot)
         if server is None or found_in is not self._limited:
             return True
@@ -112,6 +147,15 @@ class Turns:
             return True
         self._join_line(slot, server)
         return False
+
+    def _is_paid_for(self, slot: str, now: float) -> bool:
+        # Without hope, it needs no permit, since it will not be sent.
+        assert self._permits is not None
+        return self._is_hopeless(slot, now) or self._permits.may_hand_out(slot, now)
+
+    def _is_hopeless(self, slot: str, now: float) -> bool:
+        known = self._layers.slots.get(slot)
+        return known is not None and known.is_beyond_hope(now)
 
     def _join_line(self, slot: str, server: Budget) -> None:
         self.over(slot)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scrapy_politeness.core.budget import Budget
+from scrapy_politeness.core.cause import Block
 from scrapy_politeness.core.governor import Bounds
 from scrapy_politeness.core.memory import Memory
 from scrapy_politeness.core.outcome import Outcome, Verdict
@@ -36,7 +37,7 @@ def test_a_burst_is_saved_up_by_rest_and_never_larger() -> None:
 def test_after_a_pause_there_is_no_burst() -> None:
     scope = Scope("host", Bounds(start_rate=1), spacing=0, concurrency=99, burst=5)
     scope.take(0.0)
-    scope.pause(100.0)
+    scope.block(Block.PAUSE, 100.0)
     assert scope.ready_at == 100.0
     scope.take(100.0)
     assert scope.ready_at == pytest.approx(101.0)
@@ -59,7 +60,7 @@ def test_a_reset_ends_a_pause_but_not_the_spacing() -> None:
         )
         for _ in range(burst):
             scope.take(0.0)
-        scope.pause(3600.0)
+        scope.block(Block.PAUSE, 3600.0)
         assert scope.reset()
         assert scope.ready_at == pytest.approx(1.0)
 

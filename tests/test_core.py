@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from scrapy_politeness.core.backoff import Backoff
+from scrapy_politeness.core.cause import Block
 from scrapy_politeness.core.governor import Bounds, Governor
 from scrapy_politeness.core.hints import retry_after
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
@@ -286,8 +287,8 @@ def test_success_counts_only_where_the_pace_held_the_request_back() -> None:
 
 def test_a_pause_holds_everything_and_the_later_deadline_counts() -> None:
     slot = scope(10.0)
-    slot.hold(10.0)
-    slot.hold(5.0)
+    assert slot.block(Block.HOLD, 10.0)
+    assert not slot.block(Block.HOLD, 5.0)
     assert slot.ready_at == 10.0
 
 

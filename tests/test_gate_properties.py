@@ -24,7 +24,7 @@ from scrapy_politeness.core.pace import Limit
 from scrapy_politeness.core.route import Flight, Route
 from scrapy_politeness.core.scope import Scope
 from scrapy_politeness.gate import Gate
-from scrapy_politeness.journeys import Journeys
+from scrapy_politeness.tickets import Ticket, Tickets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,10 +108,8 @@ class World:
             if budget is not None and limit is not None
         }
         self.clock = Clock()
-        self.journeys = Journeys(lambda request: True, lambda slot: None)
-        self.gate = Gate(
-            self.journeys, lambda: None, lambda route: None, None, self.clock.seconds
-        )
+        self.tickets = Tickets(mock.Mock())
+        self.gate = Gate(lambda: None, None, None, self.clock.seconds)
         self.sent: list[tuple[float, Route]] = []
         self.gave_up = 0
 
@@ -124,20 +122,21 @@ class World:
 
     def ask(self, wanted: Wanted) -> None:
         request = Request("http://example.org", priority=wanted.priority)
-        coroutine = self.gate.enter(self.route(wanted), request, lambda: 1e9)
+        ticket = self.tickets.begin(request)
+        coroutine = self.gate.enter(ticket, self.route(wanted), lambda *waits: False)
         turn = Deferred.fromCoroutine(coroutine)
-        turn.addCallback(partial(self._go, request, wanted.takes))
+        turn.addCallback(partial(self._go, ticket, wanted.takes))
         turn.addErrback(self._give_up)
         if wanted.gives_up_after is not None:
             self.clock.callLater(wanted.gives_up_after, turn.cancel)
 
-    def _go(self, request: Request, takes: float, flight: Flight | None) -> None:
+    def _go(self, ticket: Ticket, takes: float, flight: Flight | None) -> None:
         assert flight is not None
         self.sent.append((self.clock.seconds(), flight.route))
-        self.clock.callLater(takes, self._end, request)
+        self.clock.callLater(takes, self._end, ticket)
 
-    def _end(self, request: Request) -> None:
-        flight = self.journeys.arrive(request)
+    def _end(self, ticket: Ticket) -> None:
+        flight = ticket.end(SERVED)
         assert flight is not None
         slot = flight.route.slot
         slot.settle(flight.permit, SERVED, self.clock.seconds(), 0.0)
@@ -204,7 +203,7 @@ def test_all_limits_are_kept_and_nobody_is_forgotten(
         world.run(wanted)
     assert len(world.sent) + world.gave_up == len(wanted)
     assert not world.gate.is_busy
-    assert not world.journeys._claims
+    assert not world.tickets
     for slot, kind in zip(world.slots, world.kinds, strict=True):
         assert slot.in_flight == slot.claims == slot.aside == 0
         times = [at for at, route in world.sent if route.slot is slot]

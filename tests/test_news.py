@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 from scrapy.settings import Settings
@@ -235,7 +236,12 @@ def test_a_host_that_only_refuses_is_told_of_if_something_waits_for_it(
 ) -> None:
     slot, room = scope(), Newsroom()
     giving_up = GivingUp(
-        Policy.read(Settings()), room.news, lambda key: waiting, lambda key: slot, None
+        Policy.read(Settings()),
+        Mock(),
+        room.news,
+        lambda key: waiting,
+        lambda key: slot,
+        None,
     )
     refused = Outcome(Verdict.REFUSED, "429")
     for _ in range(3):

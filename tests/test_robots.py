@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 from scrapy import Request
@@ -411,10 +412,10 @@ class Library:
     def __init__(self) -> None:
         self.robots = Robots(
             Policy.read(Settings()),
-            engine=None,  # type: ignore[arg-type]
+            engine=Mock(),
+            layers=Mock(slot_for=lambda request: None),
+            news=Mock(),
             spider=None,
-            scope_of=lambda request: None,
-            released=lambda scope: None,
             watch=lambda: None,
             remembered=2,
         )

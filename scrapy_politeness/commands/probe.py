@@ -117,7 +117,7 @@ class RobotsProbe(Spider):
         robots = None
         if scope.status(time.monotonic()).silent_for <= PATIENCE:
             robots = await self._ask(page, conduct)
-            conduct.obey_robots(page, scope)
+            conduct.robots.obey(page, scope)
         status = scope.status(time.monotonic())
         return Finding(key, robots, status, conduct.policy.for_slot(key))
 

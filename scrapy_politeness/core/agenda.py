@@ -32,7 +32,8 @@ class Agenda:
 
     def put(self, key: str, at: float) -> None:
         """``at`` may be infinite: the key is then not on the agenda."""
-        if at == self.time_of(key):
+        entry = self._current.get(key)
+        if entry is not None and at == entry[0]:
             return
         if at == math.inf:
             self.discard(key)
@@ -42,6 +43,12 @@ class Agenda:
         self._current[key] = entry
         heappush(self._heap, entry)
         self._tidy()
+
+    def put_due(self, key: str, now: float) -> None:
+        """The key is due now, at the latest."""
+        entry = self._current.get(key)
+        if entry is None or entry[0] > now:
+            self.put(key, now)
 
     def discard(self, key: str) -> None:
         self._current.pop(key, None)

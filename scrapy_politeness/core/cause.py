@@ -1,4 +1,4 @@
-"""Why a request did not go earlier."""
+"""Why a request did not go earlier, and why a slot sends nothing."""
 
 from __future__ import annotations
 
@@ -22,3 +22,13 @@ class Cause(Enum):
     def is_politeness(self) -> bool:
         """Tell whether we held the request back, and not something else."""
         return self not in (Cause.ANSWERS, Cause.CRAWLER)
+
+
+class Block(Enum):
+    """``ROBOTS`` keeps requests in the queue until robots.txt is known; it does not
+    stop what is at the gate, which robots.txt itself has to pass."""
+
+    PAUSE = "the host asked for silence"
+    HOLD = "the spider holds it"
+    HOURS = "outside the Visit-time of its robots.txt"
+    ROBOTS = "its robots.txt is not known yet"

@@ -22,9 +22,9 @@ class Health(Enum):
 class Status:
     """``rate`` is how many requests per second are sent now, ``ceiling`` how many the
     host is believed to allow, if that is known. ``silent_for`` are the seconds that
-    are left of a pause or a hold. Of ``concurrency`` requests that may be under way
-    at once, ``in_flight`` are. ``bad_luck`` is the share of the requests that fail
-    whatever the rate, 0 until that is known."""
+    are left of a pause or a hold, and ``silent_because`` says why. Of ``concurrency``
+    requests that may be under way at once, ``in_flight`` are. ``bad_luck`` is the share
+    of the requests that fail whatever the rate, 0 until that is known."""
 
     health: Health
     rate: float
@@ -33,6 +33,7 @@ class Status:
     in_flight: int
     concurrency: int
     bad_luck: float = 0.0
+    silent_because: str = ""
 
 
 def health(governor: Governor, latency: Latency, *, paused: bool) -> Health:

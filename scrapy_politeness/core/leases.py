@@ -153,7 +153,12 @@ class Leases:
         return self._leases[0].at if self._leases else self._ask_at
 
     def claimable_at(
-        self, claims: int, since: float, interval: float, floor: float = 0.0
+        self,
+        claims: int,
+        since: float,
+        interval: float,
+        floor: float = 0.0,
+        way: float = 0.0,
     ) -> float:
         if len(self._leases) > claims:
             return self._leases[claims].at - HEAD_START

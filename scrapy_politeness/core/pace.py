@@ -25,7 +25,11 @@ HEAD_START = 0.005
 
 # Where robots.txt has to come first, it needs longer. Until it is sent, no more are
 # handed out than could be sent in this time.
-_ON_THE_WAY = 0.05
+ON_THE_WAY = 0.05
+
+# Not all take equally long: so many times as many as can be sent in the time that the
+# way usually takes may be on it.
+_ENOUGH = 1.25
 
 _UNITS = {
     "ms": 0.001,
@@ -115,16 +119,22 @@ class Pace:
         return now - self.ready_at(interval, floor)
 
     def claimable_at(
-        self, claims: int, since: float, interval: float, floor: float = 0.0
+        self,
+        claims: int,
+        since: float,
+        interval: float,
+        floor: float = 0.0,
+        way: float = 0.0,
     ) -> float:
         """From when on one more request may be handed out, to be sent at once, while
-        so many are on their way, the first of them since then."""
+        so many are on their way, the first of them since then. ``way`` is what that
+        takes where it takes long."""
         if not claims:
-            return self.ready_at(interval, floor) - HEAD_START
+            return self.ready_at(interval, floor) - max(HEAD_START, way)
         slowest = max(interval, floor)
-        if claims * slowest >= _ON_THE_WAY:
+        if claims * slowest >= max(ON_THE_WAY, _ENOUGH * way):
             return math.inf
-        return max(self.ready_at(interval, floor), since) + claims * slowest
+        return max(self.ready_at(interval, floor) - way, since) + claims * slowest
 
     def rested_at(self, interval: float, floor: float = 0.0) -> float:
         """From when on it is as if there had never been a request."""

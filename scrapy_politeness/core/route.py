@@ -43,6 +43,8 @@ class Route(NamedTuple):
 
     def lacks_permit(self, now: float) -> bool:
         """Tell whether budgets that other processes share have to be asked first."""
+        if self.slot.leases is None and not self.unseen:
+            return False
         return not self.slot.has_permit(now, self.shared) or any(
             not budget.has_permit(now) for budget in self.unseen
         )
@@ -58,18 +60,32 @@ class Route(NamedTuple):
 
     def unclaim(self, claimant: object) -> None:
         """That request was sent, or will never be."""
-        self.slot.unclaim()
         for budget in self.shared:
             budget.unclaim(claimant)
+        self.slot.unclaim()
 
-    def join_line(self, places: int = 1) -> None:
-        """So many requests wait at the gate; negative when they no longer do."""
+    def step_aside(self, claimant: object) -> None:
+        """That request waits for something that the queue does not know of."""
+        for budget in self.shared:
+            budget.unclaim(claimant)
+        self.slot.step_aside()
+
+    def join_line(self) -> None:
+        """A request waits at the gate."""
         for budget in self.budgets:
-            budget.waiting += places
+            budget.waiting += 1
+
+    def leave_line(self) -> None:
+        if self.budgets:
+            for budget in self.budgets:
+                budget.waiting -= 1
+            self.slot.announce()
 
     def take(self, now: float) -> Flight:
         """Let one request through, now."""
         permit = self.slot.take(now)
+        if not self.shared and not self.unseen:
+            return Flight(self, permit, ())
         shared = [budget.take(now) for budget in self.shared]
         shared += [budget.take_unseen(now) for budget in self.unseen]
         return Flight(self, permit, tuple(shared))

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from scrapy_politeness.core.cause import Cause
+from scrapy_politeness.core.cause import Block, Cause
 from scrapy_politeness.core.crowd import Crowd
 from scrapy_politeness.core.governor import Phase
 from scrapy_politeness.core.health import Health, Status, health
@@ -14,15 +14,24 @@ from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.core.leases import Terms, grace
 from scrapy_politeness.core.lessons import Change, Lessons
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
-from scrapy_politeness.core.pace import HEAD_START, PROMPT, Pace
+from scrapy_politeness.core.pace import HEAD_START, ON_THE_WAY, PROMPT, Pace
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from scrapy_politeness.core.governor import Bounds
     from scrapy_politeness.core.leases import Leases
 
 # The host measures a Crawl-delay at its own door, and no two requests travel equally
 # fast: a connection to open, a busy event loop.
 _TRAVEL_TIME_DIFFERENCE = 0.01
+
+# What is not sent in these cannot be made up for by a burst.
+_SILENCES = (Block.PAUSE, Block.HOURS)
+
+# How much a request that took longer to get to the gate says about the next one: the
+# event loop may have been busy. One that took less time proves that the way is short.
+_WAY_SHARE = 0.5
 
 
 class Scope:
@@ -33,6 +42,10 @@ class Scope:
     how many may go at once after a time of rest. With ``from_finish``, requests go one
     at a time, and spacings are counted from the end of each.
 
+    ``ready_at`` and ``claimable_at`` are all that decides on when it sends. Whoever has
+    a reason for it to send nothing, or to do so later or earlier, tells it; and when
+    the answer has changed, it tells its ``listeners``.
+
     A scope that has joined others in sharing one budget and one governor sends by
     ``leases`` of that, and hands its outcomes in. Parted from them, it goes on alone
     with its share, and never faster than they were.
@@ -40,6 +53,7 @@ class Scope:
 
     __slots__ = (
         "__weakref__",
+        "_blocks",
         "_bounds",
         "_burst",
         "_claimed_at",
@@ -49,21 +63,24 @@ class Scope:
         "_floor",
         "_from_finish",
         "_is_parted",
+        "_known_interval",
         "_lessons",
         "_most",
         "_pace",
         "_robots_delay",
         "_share",
         "_spacing",
+        "_way",
         "aside",
+        "blocked_until",
         "claims",
         "finished_at",
         "found_alone",
-        "held_until",
+        "has_hope",
         "in_flight",
         "key",
         "leases",
-        "paused_until",
+        "listeners",
         "served_sent_at",
     )
 
@@ -77,8 +94,10 @@ class Scope:
         floor: float = 0.0,
         burst: int = 1,
         from_finish: bool = False,
+        listeners: Sequence[Callable[[Scope], None]] = (),
     ) -> None:
         self.key = key
+        self.listeners = listeners
         self.in_flight = 0
         self.claims = 0
         # Those on their way who wait for something else: they take a place each, but
@@ -87,11 +106,15 @@ class Scope:
         # When the last of those was sent that this process saw served.
         self.served_sent_at = -math.inf
         self._claimed_at = -math.inf
-        self.paused_until = -math.inf
-        self.held_until = -math.inf
+        self._way = 0.0
+        # Until when each lasts, and until when any of those at the gate does.
+        self._blocks: dict[Block, float] = {}
+        self.blocked_until = -math.inf
+        self.has_hope = True
         self._burst = burst
         self._pace: Pace | Leases = Pace(burst)
         self.leases: Leases | None = None
+        self._known_interval: float | None = None
         # By how many the budget has to be divided while each goes on alone.
         self._share = 1
         self._robots_delay = 0.0
@@ -124,11 +147,9 @@ class Scope:
 
     @property
     def ready_at(self) -> float:
-        """From when on the pace and the pause allow one more request."""
+        """From when on one more request may be sent."""
         return max(
-            self.paused_until,
-            self.held_until,
-            self._pace.ready_at(self._interval, self._least_gap),
+            self.blocked_until, self._pace.ready_at(self._interval, self._least_gap)
         )
 
     @property
@@ -139,17 +160,32 @@ class Scope:
     def claimable_at(self) -> float:
         """From when on one more request may be handed out, to be sent at once.
 
-        Infinite while there is no room: then something has to be sent or settled
-        first.
+        Infinite while there is no room, or robots.txt is not known: then something has
+        to be sent, settled or unblocked first.
         """
-        if self.in_flight + self.claims + self.aside >= self.concurrency:
+        if Block.ROBOTS in self._blocks:
             return math.inf
-        silent_until = max(self.paused_until, self.held_until)
-        since = max(self._claimed_at, silent_until)
+        way = self.way
+        # Those on a long way take no place of those under way meanwhile.
+        most = self.concurrency + (int(way * self.rate) if way else 0)
+        if self.in_flight + self.claims + self.aside >= most:
+            return math.inf
+        since = max(self._claimed_at, self.blocked_until)
         at = self._pace.claimable_at(
-            self.claims, since, self._interval, self._least_gap
+            self.claims, since, self._interval, self._least_gap, way
         )
-        return max(at, silent_until - HEAD_START)
+        return max(at, self.blocked_until - max(HEAD_START, way))
+
+    @property
+    def way(self) -> float:
+        """What it takes to get from the queue to the gate, in seconds; 0 where that is
+        not worth mentioning."""
+        return self._way if self._way > ON_THE_WAY else 0.0
+
+    def arrived(self, seconds: float) -> None:
+        """A request of the queue's has come to the gate after that time."""
+        longer = max(0.0, seconds - self._way)
+        self._way = min(self._way, seconds) + _WAY_SHARE * longer
 
     def has_permit(self, now: float, shared: object = ()) -> bool:
         """Tell whether, where other processes share it, one more request is paid for
@@ -165,18 +201,30 @@ class Scope:
     def unclaim(self) -> None:
         """That request was sent, or will never be."""
         self.claims -= 1
+        self.announce()
+
+    def step_aside(self) -> None:
+        """That request waits for something else."""
+        self.claims -= 1
+        self.aside += 1
+        self.announce()
+
+    def step_back(self) -> None:
+        """It does so no longer, and is sent, or will never be."""
+        self.aside -= 1
+        self.announce()
 
     def take(self, now: float) -> Permit:
         """Let one request through, now."""
         interval = self._interval
         gap = self._least_gap
-        silent_until = max(self.paused_until, self.held_until)
-        late = min(now - silent_until, self._pace.lateness(now, interval, gap))
+        late = min(now - self.blocked_until, self._pace.lateness(now, interval, gap))
         # Where something else than the rate holds, a higher rate would change nothing.
         by_rate = self._share / self._rate > max(self._spacing * self._share, gap)
         self._pace.take(now, interval, gap)
-        resumed = silent_until > -math.inf
-        self.paused_until = self.held_until = -math.inf
+        resumed = self.blocked_until > -math.inf
+        if resumed:
+            self._clear_blocks()
         self.in_flight += 1
         slowest = max(interval, gap)
         kept_up = late <= max(slowest, PROMPT)
@@ -192,7 +240,9 @@ class Scope:
     ) -> Change:
         """A request that was let through is over."""
         self._land(permit, outcome, now)
-        return self.conclude(permit, outcome, now, chance)
+        change = self.conclude(permit, outcome, now, chance)
+        self.announce()
+        return change
 
     def conclude(
         self, permit: Permit, outcome: Outcome, now: float, chance: float
@@ -205,8 +255,9 @@ class Scope:
         if governor.is_current(permit) or not outcome.verdict.is_overload:
             otherwise = crowd.observe(permit, outcome, governor.chance_of_refusal)
         change = lessons.observe(permit, outcome, now, chance, otherwise=otherwise)
+        self._known_interval = None
         if change.pause:
-            self.pause(now + change.pause)
+            self._block(Block.PAUSE, now + change.pause)
         # A share is no place where a rate has settled.
         return replace(change, settled_at=None) if self._is_parted else change
 
@@ -217,7 +268,9 @@ class Scope:
         self._land(permit, outcome, now)
         assert self.leases is not None
         lessons, crowd = self._learn()
-        if outcome.verdict.is_overload and not self.leases.refused(permit.cuts):
+        is_new = not outcome.verdict.is_overload or self.leases.refused(permit.cuts)
+        self.announce()
+        if not is_new:
             return 0.0
         return crowd.observe(permit, outcome, lessons.governor.chance_of_refusal)
 
@@ -237,6 +290,7 @@ class Scope:
             self._lessons, self._common = self._common, None
         self._is_parted = False
         self._share = 1
+        self._known_interval = None
         self._pace = self.leases = leases
 
     def part(self, now: float, chance: float) -> None:
@@ -253,6 +307,7 @@ class Scope:
         self._lessons = Lessons(
             replace(self._bounds, start_rate=rate, max_rate=rate, min_rate=low)
         )
+        self._known_interval = None
         self._pace = Pace(self._burst)
         self._pace.restart(now - chance * self._interval)
 
@@ -277,6 +332,7 @@ class Scope:
         """Go on with what was learned together."""
         self._learn()
         self._lessons = lessons
+        self._known_interval = None
 
     @property
     def terms(self) -> Terms:
@@ -304,38 +360,84 @@ class Scope:
         lessons, crowd = self._learn()
         if learned.ceiling is not None:
             lessons.governor.recall(learned.ceiling, learned.spread, learned.trust, now)
+        self._known_interval = None
         if learned.concurrency is not None:
             crowd.recall(learned.concurrency)
 
-    def pause(self, until: float) -> None:
-        """The host wants silence until then; of several pauses the latest counts."""
-        self.paused_until = max(self.paused_until, until)
-        self._pace.rest_until(until, self._interval)
+    def announce(self) -> None:
+        """Say that it may be ready at another time than before."""
+        for listener in self.listeners:
+            listener(self)
 
-    def hold(self, until: float) -> bool:
-        """The user wants silence until then; of several holds the latest counts.
+    def block(self, reason: Block, until: float = math.inf) -> bool:
+        """Send nothing until then, or until it is unblocked; of several times for one
+        reason the latest counts. Return whether that is news."""
+        is_news = self._block(reason, until)
+        if is_news:
+            self.announce()
+        return is_news
 
-        Return whether that is news.
-        """
-        is_longer = until > self.held_until
-        self.held_until = max(self.held_until, until)
-        return is_longer
+    def unblock(self, reason: Block) -> bool:
+        """Return whether it was blocked for that reason."""
+        was_blocked = self._blocks.pop(reason, None) is not None
+        if was_blocked:
+            self._find_blocked_until()
+            if reason in _SILENCES:
+                self._pace.forget_rest()
+            self.announce()
+        return was_blocked
 
-    def release(self) -> bool:
-        """End a hold of the user's; return whether there was one."""
-        was_held = self.held_until > -math.inf
-        self.held_until = -math.inf
-        return was_held
+    def blocked_for(self, reason: Block) -> float:
+        """Return until when; minus infinity where it is not."""
+        return self._blocks.get(reason, -math.inf)
 
     def reset(self) -> bool:
         """End all silence; return whether there was any."""
-        was_paused = self.paused_until > -math.inf
-        self.paused_until = -math.inf
+        was_silent = self.blocked_until > -math.inf
+        self._clear_blocks()
         self._pace.forget_rest()
-        return self.release() or was_paused
+        self.announce()
+        return was_silent
+
+    def set_hope(self, has_hope: bool) -> None:
+        """A host that has refused everything for too long leaves no hope."""
+        if has_hope is not self.has_hope:
+            self.has_hope = has_hope
+            self.announce()
+
+    def is_beyond_hope(self, now: float) -> bool:
+        """Tell whether what waits for it need not wait for the end of its pause."""
+        return not self.has_hope and self.paused_until > now
+
+    @property
+    def paused_until(self) -> float:
+        return self.blocked_for(Block.PAUSE)
+
+    @property
+    def _longest_block(self) -> Block:
+        at_gate = [why for why in self._blocks if why is not Block.ROBOTS]
+        return max(at_gate, key=self._blocks.__getitem__)
+
+    def _block(self, reason: Block, until: float) -> bool:
+        if until <= self.blocked_for(reason):
+            return False
+        self._blocks[reason] = until
+        self._find_blocked_until()
+        if reason in _SILENCES:
+            self._pace.rest_until(until, self._interval)
+        return True
+
+    def _clear_blocks(self) -> None:
+        is_shut = self._blocks.get(Block.ROBOTS)
+        self._blocks = {} if is_shut is None else {Block.ROBOTS: is_shut}
+        self.blocked_until = -math.inf
+
+    def _find_blocked_until(self) -> None:
+        at_gate = (at for why, at in self._blocks.items() if why is not Block.ROBOTS)
+        self.blocked_until = max(at_gate, default=-math.inf)
 
     def status(self, now: float) -> Status:
-        silent_for = max(0.0, self.paused_until - now, self.held_until - now)
+        silent_for = max(0.0, self.blocked_until - now)
         how = Health.PAUSED if silent_for else Health.HEALTHY
         if self._lessons is not None:
             governor, latency = self._lessons.governor, self._lessons.latency
@@ -348,6 +450,7 @@ class Scope:
             self.in_flight,
             self.concurrency,
             self.bad_luck,
+            self._longest_block.value if silent_for else "",
         )
 
     @property
@@ -392,8 +495,10 @@ class Scope:
     def is_idle(self, now: float) -> bool:
         """Tell whether nothing is under way, and the next request could go at once."""
         busy = self.in_flight or self.claims or self.aside
+        if busy or Block.ROBOTS in self._blocks:
+            return False
         rested_at = self._pace.rested_at(self._interval, self._least_gap)
-        return not busy and max(self.ready_at, rested_at) <= now
+        return max(self.ready_at, rested_at) <= now
 
     def reconfigure(self, bounds: Bounds, *, spacing: float, floor: float) -> None:
         """Go on with other limits, and forget what was learned under the old ones,
@@ -401,12 +506,14 @@ class Scope:
         self._bounds = bounds
         self._spacing = spacing
         self._floor = floor
+        self._known_interval = None
         if not self.is_joined:
             self._lessons = self._crowd = None
 
     def forget(self) -> None:
         """Nothing is known any more."""
         self._lessons = self._crowd = self._common = None
+        self._known_interval = None
 
     def obey_robots(self, delay: float, now: float) -> bool:
         """Keep ``delay`` seconds between requests, counted from ``now``, when
@@ -421,11 +528,15 @@ class Scope:
             return False
         self._robots_delay = delay
         self._pace.restart(now)
+        self.announce()
         return True
 
     @property
     def _interval(self) -> float:
-        return max(1 / self._rate, self._spacing) * self._share
+        # Asked for at every turn, and the same until something was learned.
+        if self._known_interval is None:
+            self._known_interval = max(1 / self._rate, self._spacing) * self._share
+        return self._known_interval
 
     @property
     def _rate(self) -> float:
@@ -437,6 +548,7 @@ class Scope:
         if self._lessons is None:
             bounds = self._common_bounds if self.is_joined else self._bounds
             self._lessons = Lessons(bounds)
+            self._known_interval = None
         if self._crowd is None:
             self._crowd = Crowd(self._most)
         return self._lessons, self._crowd

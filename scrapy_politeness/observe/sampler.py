@@ -102,8 +102,7 @@ class Sampler:
         self._note_rate(slot, tally, now)
 
     def silenced(self, slot: Scope, tally: Tally, now: float) -> None:
-        until = max(slot.paused_until, slot.held_until)
-        self._recording(tally).silenced(now, until)
+        self._recording(tally).silenced(now, slot.blocked_until)
 
     def released(self, tally: Tally, now: float) -> None:
         self._recording(tally).released(now)

@@ -179,10 +179,9 @@ class Gauge:
         conduct = politeness.conduct
         return {
             "slots": len(conduct.layers),
-            "claims": len(conduct.journeys._claims),
-            "flights": len(conduct.journeys._flights),
+            "tickets": len(conduct.tickets),
+            "sent": conduct.tickets.sent,
             "lines": len(conduct.gate._slots),
-            "refused": len(conduct.refused),
             "robots": len(conduct.robots._terms),
             "robots_asked": len(conduct.robots._asked),
             "sleepers": len(conduct.robots._sleepers),

@@ -120,7 +120,7 @@ def _loop(readings: list[dict[str, Any]]) -> Check:
 
 def _left(left: dict[str, Any]) -> Check:
     """Slots, tallies and what robots.txt said are known until the process ends."""
-    counts = ("claims", "flights", "lines", "refused", "robots_asked", "sleepers")
+    counts = ("tickets", "sent", "lines", "robots_asked", "sleepers")
     counted = {name: left.get(name, 0) for name in (*counts, "queued")}
     good = bool(left) and not any(counted.values())
     good = good and not left["tasks"] and not left["timers"]

@@ -56,10 +56,11 @@ def answer(host: str, status: int, headers: Mapping[str, Sequence[bytes]]) -> No
     request = Request(f"http://{host}/page")
     ours = conduct()
     route = ours.layers.route_for(request, scope_of(host))
-    ours.journeys.depart(request, route, time.monotonic())
+    ticket = ours.tickets.begin(request)
+    ticket.send(route, time.monotonic())
     response = Response(request.url, status=status, headers=dict(headers))
     codes = ours.policy.http_codes
-    ours.end(request, classify_response(response, codes, time.time()))
+    ours.feedback.end(ticket, classify_response(response, codes, time.time()))
 
 
 def check(host: str) -> None:

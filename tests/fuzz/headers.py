@@ -95,4 +95,4 @@ def answers_keep_the_crawl_polite(
         for status, said in answers:
             crawls.answer(host, status, said)
             crawls.check(host)
-        crawls.conduct().forget(crawls.scope_of(host))
+        crawls.conduct().feedback.forget(crawls.scope_of(host))
