@@ -58,17 +58,19 @@ def assert_undisturbed(server: Site, neighbour: Site) -> None:
 
 
 class Gallery(Pages):
-    """The ``files`` of a silent host, then pages of another."""
+    """The first of ``files`` is a page with all others; then the pages."""
 
     name = "gallery"
     files: list[str]
-    after: float = 0.5
 
     async def start(self) -> AsyncIterator[Any]:
-        yield {"file_urls": self.files}
-        await _sleep(self.after)
+        yield Request(self.files[0], callback=self.show)
+        await _sleep(1.0)
         async for request in super().start():
             yield request
+
+    def show(self, response: Response) -> Iterator[Any]:
+        yield {"file_urls": self.files[1:]}
 
 
 async def _sleep(seconds: float) -> None:
@@ -82,7 +84,7 @@ async def _sleep(seconds: float) -> None:
 def test_media_files_that_wait_hold_up_no_other_host(
     site: Callable[..., Site], tmp_path: Path, reactor: Reactor
 ) -> None:
-    silent = site(20, hosts=[SILENT], answer=refuse_once("/page/0"))
+    silent = site(21, hosts=[SILENT], answer=refuse_once("/page/1"))
     other = site(PAGES, hosts=[OTHER])
     settings = fixed(
         RATE,
@@ -268,7 +270,6 @@ def test_many_files_that_wait_do_not_keep_the_spider_from_closing(
     assert len(item["files"]) == len(server.arrivals) - 1 == 90 - dropped
     # What can still go in that time does.
     assert len(server.arrivals) >= 5
-    assert "Traceback" not in result.log
 
 
 class Impatient(Pages):
