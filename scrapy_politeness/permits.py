@@ -86,7 +86,7 @@ class Permits:
         if slot is None and self._layers.overall is not None:
             # Its own budget is untouched, but that of all may not be.
             slot = self._layers.slot(queue_key)
-        if slot is None or not slot.is_joined:
+        if slot is None or not slot.is_joined or slot.way:
             return True
         route = self._layers.queue_route(queue_key)
         if slot.leases is None or route is None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from scrapy.http import Response
 
+    from tests.redis_server import RedisServer
     from tests.site import Site
 
 SILENT, OTHER = "127.0.1.1", "127.0.2.1"
@@ -248,6 +249,21 @@ def test_as_many_are_on_their_way_through_slow_middlewares_as_that_takes(
     # Never more than the rate allows; the first may be late.
     assert server.arrivals[-1].at - server.arrivals[4].at > 3.4 - server.jitter
     assert min(server.gaps()[4:]) > 0.1 - server.jitter
+
+
+def test_slow_middlewares_cost_a_shared_budget_nothing(
+    site: Callable[..., Site], redis_server: RedisServer
+) -> None:
+    server = site(40)
+    settings = fixed(
+        10,
+        DOWNLOADER_MIDDLEWARES={SlowToPass: 500},
+        POLITENESS_REDIS_URL=redis_server.url,
+    )
+    result = crawl(urls=server.page_urls(), settings=settings)
+    assert len(result.items) == 40
+    assert result.seconds < 8
+    assert server.arrivals[-1].at - server.arrivals[4].at > 3.4 - JITTER
 
 
 def test_many_files_that_wait_do_not_keep_the_spider_from_closing(

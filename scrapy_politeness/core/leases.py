@@ -6,7 +6,7 @@ import math
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from scrapy_politeness.core.pace import HEAD_START
+from scrapy_politeness.core.pace import HEAD_START, is_enough
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -160,6 +160,11 @@ class Leases:
         floor: float = 0.0,
         way: float = 0.0,
     ) -> float:
+        if way:
+            # No lease lasts that long: it is asked for when the request is there.
+            return (
+                math.inf if is_enough(claims, max(interval, floor), way) else -math.inf
+            )
         if len(self._leases) > claims:
             return self._leases[claims].at - HEAD_START
         is_unsure = self.is_asked or self.is_blocked

@@ -132,7 +132,7 @@ class Pace:
         if not claims:
             return self.ready_at(interval, floor) - max(HEAD_START, way)
         slowest = max(interval, floor)
-        if claims * slowest >= max(ON_THE_WAY, _ENOUGH * way):
+        if is_enough(claims, slowest, way):
             return math.inf
         return max(self.ready_at(interval, floor) - way, since) + claims * slowest
 
@@ -165,3 +165,9 @@ class Pace:
         """Count from the last request again."""
         if self._at > self._last:
             self.restart(self._last)
+
+
+def is_enough(claims: int, interval: float, way: float) -> bool:
+    """Tell whether so many are on their way, which takes so long, that one more would
+    have to wait at its end."""
+    return claims * interval >= max(ON_THE_WAY, _ENOUGH * way)
