@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
 
-_MARK = "_politeness"
+MARK = "_politeness"
 _PAGE = "page"
 _NOTHING: Mapping[str, Any] = {}
 
 
 def mark(request: Request, **facts: Any) -> None:
-    request.meta[_MARK] = {**request.meta.get(_MARK, _NOTHING), **facts}
+    request.meta[MARK] = {**request.meta.get(MARK, _NOTHING), **facts}
 
 
 def marks_of(request: Request) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = request.meta.get(_MARK, _NOTHING)
+    found: Mapping[str, Any] = request.meta.get(MARK, _NOTHING)
     return found
 
 
 def unmark(request: Request, name: str) -> None:
-    marks = request.meta.pop(_MARK, _NOTHING)
+    marks = request.meta.pop(MARK, _NOTHING)
     left = {other: fact for other, fact in marks.items() if other != name}
     if left:
-        request.meta[_MARK] = left
+        request.meta[MARK] = left
 
 
 def mark_page(crawler: Crawler, request: Request, **facts: Any) -> None:
@@ -53,8 +53,7 @@ def page_marks_of(crawler: Crawler, request: Request) -> Mapping[str, Any]:
 
 
 def unmark_page(request: Request) -> None:
-    if _PAGE in marks_of(request):
-        unmark(request, _PAGE)
+    unmark(request, _PAGE)
 
 
 def _fingerprint(crawler: Crawler, request: Request) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from scrapy_politeness.marks import mark, marks_of, unmark
+from scrapy_politeness.marks import MARK, mark, marks_of, unmark
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -58,7 +58,7 @@ FRONT = Placement(Where.FRONT)
 
 
 def placement_of(request: Request) -> Placement:
-    place = marks_of(request).get(_PLACE)
+    place = marks_of(request).get(_PLACE) if MARK in request.meta else None
     if place is None:
         return USUAL
     where, *rest = place
@@ -66,7 +66,7 @@ def placement_of(request: Request) -> Placement:
 
 
 def take_off(request: Request) -> None:
-    if _PLACE in marks_of(request):
+    if MARK in request.meta:
         unmark(request, _PLACE)
 
 
@@ -80,6 +80,8 @@ def for_the_scheduler(request: Request) -> Request:
 
 def leave_the_scheduler(request: Request) -> None:
     """Undo what was done to such a copy."""
+    if MARK not in request.meta:
+        return
     take_off(request)  # another queue than ours leaves it there
     if _FILTERED in marks_of(request):
         unmark(request, _FILTERED)

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.extension import conduct_of
-from scrapy_politeness.marks import mark_page, page_marks_of, unmark_page
+from scrapy_politeness.marks import MARK, mark_page, page_marks_of, unmark_page
 from scrapy_politeness.observe.names import public_request
 from scrapy_politeness.placement import for_the_scheduler, leave_the_scheduler
 from scrapy_politeness.robots import MAX_RESCHEDULES, OWN_FETCH, robots_site
@@ -56,7 +56,8 @@ class RescheduleMiddleware:
     ) -> Request | Response:
         ticket = self._conduct.tickets.get(request)
         if ticket is None or not ticket.is_refused:
-            unmark_page(request)
+            if MARK in request.meta:
+                unmark_page(request)
             return response
         self._conduct.tickets.drop(ticket)
         request.meta.pop(DONT_CACHE, None)
