@@ -25,18 +25,18 @@ class Alarm:
 
     def __init__(self, ring: Callable[[], None]) -> None:
         self._ring = ring
-        self._at = math.inf
+        self.at = math.inf
         self._timer: CallLaterResult | None = None
 
     def set(self, at: float) -> None:
-        if at >= self._at:
+        if at >= self.at:
             return
         self.cancel()
-        self._at = at
+        self.at = at
         self._timer = call_later(max(0.0, at - time.monotonic()), self._due)
 
     def cancel(self) -> None:
-        self._at = math.inf
+        self.at = math.inf
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -44,11 +44,11 @@ class Alarm:
     def stop(self) -> None:
         """Never ring again."""
         self.cancel()
-        self._at = -math.inf
+        self.at = -math.inf
 
     def _due(self) -> None:
         self._timer = None
-        self._at = math.inf
+        self.at = math.inf
         self._ring()
 
 

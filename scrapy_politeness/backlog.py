@@ -66,6 +66,10 @@ class Backlog(Protocol):
         """The same for those that may go when there is nothing else to do."""
 
     @property
+    def has_early(self) -> bool:
+        """Tell whether there are any of those."""
+
+    @property
     def next_release(self) -> float:
         """When there is something to release, at the earliest; infinite for never."""
 

@@ -190,6 +190,10 @@ class DiskBacklog:
             return ()
         return self._release(sql.ENDED, now + self._offset, _MOST_RELEASED)
 
+    @property
+    def has_early(self) -> bool:
+        return bool(self._early)
+
     def release_early(self, now: float) -> Collection[str]:
         return self._release(sql.HELD_EARLY) if self._early else ()
 

@@ -97,7 +97,7 @@ class _Lines:
         before = 0
         away: list[_Place] = []
         for place, route in places:
-            if place.leaves(*_waits(route, now, before)):
+            if place.leaves(*_waits(route, route.ready_at, now, before)):
                 away.append(place)
             else:
                 before += in_line
@@ -144,9 +144,12 @@ class Gate:
         """Return the permits as soon as they are to be had; None if that takes too
         long."""
         now = self._clock()
-        if route.slot not in self._slots and route.may_go(now):
+        ready_at = route.ready_at
+        has_line = route.slot in self._slots
+        if ready_at <= now and not has_line and route.is_open(now):
             return ticket.send(route, now)
-        if leaves(*_waits(route, now, self.waiting(route.slot))):
+        before = self.waiting(route.slot) if has_line else 0
+        if leaves(*_waits(route, ready_at, now, before)):
             return None
         # First: it changes the slot, for which an empty line is a line no more.
         ticket.wait_at_gate(route, now)
@@ -158,7 +161,10 @@ class Gate:
         self._log_wait(route, ticket.request, now, lines.add(route, place))
         self._watch()
         route.join_line()
-        self.advance(route.slot)
+        if has_line:
+            self.advance(route.slot)
+        else:
+            self._plan(route.slot, lines, now)
         try:
             return await maybe_deferred_to_future(turn)
         except (CancelledError, asyncio.CancelledError):
@@ -233,6 +239,8 @@ class Gate:
             self.advance(route.slot)
 
     def _log_wait(self, route: Route, request: Request, now: float, depth: int) -> None:
+        if not self._log.isEnabledFor(logging.DEBUG):
+            return
         delay = _wait(route, now)
         if delay >= NO_WAIT:
             self._log.debug(
@@ -250,8 +258,12 @@ def _wait(route: Route, now: float) -> float:
     return max(0.0, route.ready_at - now)
 
 
-def _waits(route: Route, now: float, before: int = 0) -> tuple[float, float]:
+def _waits(
+    route: Route, ready_at: float, now: float, before: int
+) -> tuple[float, float]:
     """Return for how long a request will wait with so many before it: because of what
     the queue knows of, and in all."""
     line = before / route.slot.rate if before else 0.0
-    return max(0.0, route.seen_ready_at - now) + line, _wait(route, now) + line
+    wait = max(0.0, ready_at - now)
+    seen = max(0.0, route.seen_ready_at - now) if route.unseen else wait
+    return seen + line, wait + line

@@ -196,7 +196,7 @@ class Layers:
         """Return the key of the request's slot, and whether nothing limits it."""
         own, is_host = self._engine.slot_name(request)
         key = self._key(request, own)
-        if is_local(request):
+        if not request.url.startswith("http") and is_local(request):
             return key, True
         host = key if is_host and SLOT not in request.meta else host_of(request)
         return key, self._policy.is_exempt(host)

@@ -161,6 +161,10 @@ class MemoryBacklog:
             self._release(heappop(self._ends)[2], slots)
         return slots
 
+    @property
+    def has_early(self) -> bool:
+        return bool(self._early)
+
     def release_early(self, now: float) -> Collection[str]:
         slots: list[str] = []
         if self._early:

@@ -66,8 +66,7 @@ def placement_of(request: Request) -> Placement:
 
 
 def take_off(request: Request) -> None:
-    if MARK in request.meta:
-        unmark(request, _PLACE)
+    unmark(request, _PLACE)
 
 
 def for_the_scheduler(request: Request) -> Request:
@@ -80,8 +79,6 @@ def for_the_scheduler(request: Request) -> Request:
 
 def leave_the_scheduler(request: Request) -> None:
     """Undo what was done to such a copy."""
-    if MARK not in request.meta:
-        return
     take_off(request)  # another queue than ours leaves it there
     if _FILTERED in marks_of(request):
         unmark(request, _FILTERED)

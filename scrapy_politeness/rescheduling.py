@@ -49,7 +49,8 @@ class RescheduleMiddleware:
         return cls(crawler)
 
     def process_request(self, request: Request) -> None:
-        leave_the_scheduler(request)
+        if MARK in request.meta:
+            leave_the_scheduler(request)
 
     def process_response(
         self, request: Request, response: Response

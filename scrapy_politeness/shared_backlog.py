@@ -149,6 +149,10 @@ class SharedBacklog:
         """The server does that, whenever it is asked for anything: see ``look_at``."""
         return ()
 
+    @property
+    def has_early(self) -> bool:
+        return False
+
     def release_early(self, now: float) -> Collection[str]:
         """Nobody knows whether the others have nothing else to do."""
         return ()

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.extension import PolitenessExtension
+from scrapy_politeness.marks import MARK
 from scrapy_politeness.placement import USUAL, placement_of, take_off
 from scrapy_politeness.turns import Turns
 
@@ -58,8 +59,12 @@ class SlotQueue:
         self._conduct = conduct
         self._layers = conduct.layers
         self._tickets = conduct.tickets
+        self._has_all = conduct.engine.has_all
+        self._alarm = conduct.alarm
         self._backlog = backlog
         self._is_stored = is_stored
+        # Whether anything in the backlog may have to be released.
+        self._holds = True
         # Until then nothing may go, unless something changes.
         self._nothing_before = -math.inf
         self._turns = Turns(conduct.layers, conduct.permits, backlog)
@@ -77,19 +82,23 @@ class SlotQueue:
         self._backlog.push(slot, request, placement, now)
         if placement is not USUAL:
             self._tickets.queued(request)
+            self._holds = True
+            self._nothing_before = -math.inf
         if not was_ready and self._backlog.has_ready(slot):
             self._plan(slot)
 
     def pop(self) -> Request | None:
         now = time.monotonic()
-        if now < self._nothing_before and not self._tickets.are_lost:
-            # A timer may ring a little early.
-            self._conduct.alarm.set(self._nothing_before)
+        if now < self._nothing_before and self._has_all(self._tickets.keys()):
+            # The alarm that led here may have been for something else.
+            if self._nothing_before < self._alarm.at:
+                self._alarm.set(self._nothing_before)
             return None
+        self._nothing_before = -math.inf
         self._release(now)
         for _ in range(self._most_passed_over):
             slot = self._turns.next_slot(now)
-            if slot is None and self._tickets.are_lost:
+            if slot is None and not self._has_all(self._tickets.keys()):
                 self._conduct.feedback.sweep()
                 slot = self._turns.next_slot(now)
             if slot is None:
@@ -97,7 +106,8 @@ class SlotQueue:
             request = self._backlog.pop(slot)
             if request is None:
                 continue
-            take_off(request)
+            if MARK in request.meta:
+                take_off(request)
             if self._is_stored and self._layers.queue_key(request) != slot:
                 # Stored by a run with another POLITENESS_EXEMPT.
                 self.push(request)
@@ -112,9 +122,12 @@ class SlotQueue:
             return request
         self._backlog.rest()
         next_time, next_release = self._turns.next_time, self._backlog.next_release
-        self._conduct.alarm.set(min(next_time, next_release))
-        # What is held may go early, when there is nothing else to do.
-        if self._may_doze and next_release == math.inf:
+        next_time = min(next_time, next_release)
+        if next_time < self._alarm.at:
+            self._alarm.set(next_time)
+        self._holds = next_release < math.inf
+        # Some may go early, when there is nothing else to do.
+        if self._may_doze and not (self._holds and self._backlog.has_early):
             self._nothing_before = next_time
         return None
 
@@ -138,14 +151,16 @@ class SlotQueue:
     def slot_changed(self, slot: Scope) -> None:
         """The slot, or what it shares with others, may be ready at another time than
         was planned."""
-        self._nothing_before = -math.inf
-        self._conduct.alarm.set(self._turns.changed(slot.key, time.monotonic()))
+        ready_at = self._turns.changed(slot.key, time.monotonic())
+        self._nothing_before = min(self._nothing_before, ready_at)
+        if ready_at < self._alarm.at:
+            self._alarm.set(ready_at)
 
     def _release(self, now: float) -> None:
-        if self._may_doze and self._backlog.next_release == math.inf:
-            return  # nothing is held
+        if not self._holds:
+            return
         released = self._backlog.release(now)
-        if self._is_idle:
+        if self._backlog.has_early and self._is_idle:
             released = (*released, *self._backlog.release_early(now))
         for slot in released:
             self._plan(slot)

@@ -246,13 +246,8 @@ class Tickets(dict["Request", Ticket]):
         """The queue has taken a request back."""
         self.pop(request, None)
 
-    @property
-    def are_lost(self) -> bool:
-        """Tell whether there may be some that the downloader no longer has."""
-        return not self.engine.has_all(self.keys())
-
     def lost(self) -> list[Ticket]:
-        if not self.are_lost:
+        if self.engine.has_all(self.keys()):
             return []
         is_under_way = self.engine.is_under_way
         lost = [t for r, t in self.items() if not is_under_way(r)]

@@ -303,7 +303,7 @@ def test_what_is_held_is_found_by_whoever_looks_first(make_queue: Make) -> None:
     assert urls(other) == []
     assert len(one) == len(other) == 1  # so nobody closes
     alarm = conduct_of(other._shared._spider.crawler).alarm
-    assert pushed_at + 0.4 < alarm._at < time.monotonic() + 0.6
+    assert pushed_at + 0.4 < alarm.at < time.monotonic() + 0.6
     time.sleep(0.6)
     popped = other.pop() or other.pop()  # who has to look first is woken again
     assert popped is not None
@@ -452,7 +452,7 @@ def test_the_engine_is_woken_to_look_again(make_queue: Make) -> None:
     queue = make_queue()
     assert queue.pop() is None
     conduct = conduct_of(queue._shared._spider.crawler)
-    assert 0 < conduct.alarm._at - time.monotonic() <= 1
+    assert 0 < conduct.alarm.at - time.monotonic() <= 1
 
 
 def test_requests_of_another_queue_are_left_alone(

@@ -33,13 +33,15 @@ class Route(NamedTuple):
     @property
     def ready_at(self) -> float:
         if not self.unseen:
-            return self.seen_ready_at
+            return self.seen_ready_at if self.shared else self.slot.ready_at
         return max(self.seen_ready_at, *(b.unseen_ready_at for b in self.unseen))
 
     def may_go(self, now: float) -> bool:
-        return (
-            self.slot.has_room and self.ready_at <= now and not self.lacks_permit(now)
-        )
+        return self.ready_at <= now and self.is_open(now)
+
+    def is_open(self, now: float) -> bool:
+        """Tell whether one may go that is ready."""
+        return self.slot.has_room and not self.lacks_permit(now)
 
     def lacks_permit(self, now: float) -> bool:
         """Tell whether budgets that other processes share have to be asked first."""
