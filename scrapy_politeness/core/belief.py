@@ -2,18 +2,18 @@
 
 Theory of operation
 -------------------
-Each *cell* of the bank is a guess: the limit lies between two rates, the burst between
-two sizes. A cell runs the token bucket that it stands for, once with the least and once
-with the most that its guess allows, along with the real requests. So each cell predicts
-what the host does next, and is worth as much as its predictions were.
+Each *cell* of the bank is a guess: the limit lies between two rates, and it is kept by
+a token bucket with a burst between two sizes, or by a sliding window of some length.
+The cell runs that limiter (``limiters``) along with the real requests. So each cell
+predicts what the host does next, and is worth as much as its predictions were.
 
 ==========  ==========================  =============================================
-the host    the cell's bucket           the cell's evidence
+the host    the cell's limiter          the cell's evidence
 ==========  ==========================  =============================================
-serves      has a token                 stays
-serves      is empty                    falls: the host has more than that
-refuses     is empty                    rises against the others
-refuses     has a token                 falls by as much as bad luck is unlikely
+serves      would serve                 stays
+serves      would refuse                falls: the host has more than that
+refuses     would refuse                rises against the others
+refuses     would serve                 falls by as much as bad luck is unlikely
 ==========  ==========================  =============================================
 
 Bad luck is a refusal that has nothing to do with the rate. Each cell counts those that
@@ -24,8 +24,8 @@ no bad luck at all. Which of them is right, the rate decides: what gets rarer wh
 go slower is a limit.
 
 Limits change. One that falls is told by refusals; one that rises is told by nothing, so
-evidence leaks slowly from each cell to its neighbours, mostly to that above, and a
-trace of it to all. Nothing is believed for good.
+old evidence fades, and leaks slowly from each cell to its neighbours, mostly to that
+above, and a trace of it to all. Nothing is believed for good.
 
 Evidence is a natural logarithm; the best cell has 0. Cells are narrow near the rate
 that is in use and wide far from it; they move along with the rate.
@@ -34,25 +34,38 @@ that is in use and wide far from it; they move along with the rate.
 from __future__ import annotations
 
 import math
-from array import array
-from bisect import bisect_left
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from scrapy_politeness.core.snapshot import amount, finite, positive, series, whole
+from scrapy_politeness.core.limiters import Buckets, Windows
+from scrapy_politeness.core.snapshot import (
+    amount,
+    finite,
+    positive,
+    row,
+    row_of,
+    thaw,
+    whole,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from array import array
+    from collections.abc import Iterable, Sequence
+
+    from scrapy_politeness.core.snapshot import Kind, Shaped
 
 # The bursts between which a cell's lies. Most limiters let 1 to 100 through at once;
 # and with just one token, a request that travels a little faster was never served.
 _BURSTS = (1.5, 6.0, 25.0, 128.0)
-_ROWS = len(_BURSTS) - 1
+
+# Seconds: of those hosts that count by windows, most have one of these.
+_WINDOWS = (1.0, 10.0, 60.0)
+_ROWS = len(_BURSTS) - 1 + len(_WINDOWS)
 
 # The narrowest cells are one per cent wide, each next one by this factor wider, from
 # a thousandth of the rate to twelve times the rate. What lies above is no limit.
 _NARROWEST = 0.01
-_WIDER = 1.4
+_WIDER = 1.5
 _LOWEST, _HIGHEST = -6.5, 2.5
 
 # How likely it is at first that there is no limit, in units of a cell's width; and by
@@ -71,20 +84,19 @@ _MOST_REQUESTS = 1500.0
 # that does so has a limit.
 _MOST_UNLUCKY = 0.3
 
+# A host that says so means it: bad luck is a 429, or tells us how long to wait, this
+# much more rarely.
+_SAID = 0.3
+
 # A refusal is never quite certain, nor is any cell ever ruled out.
 _CERTAIN = 0.95
 _WORST = -20.0
 
-# No two requests travel equally fast: a token may be a little late.
-_TOKEN = 1.02
-
-# Evidence lost for each token that a request was served without, at most this many.
-_CONTRADICTED = 1.5
-_MOST_MISSING = 2.0
-
-# Evidence that leaks to the cell above per second, but for no more seconds than a third
-# of the requests; and what is lost per second to all cells alike.
-_LEAK = 0.03
+# Evidence fades to a third in so many seconds, and leaks to the cell above per second;
+# but for no more seconds than a third of the requests: a host that is asked rarely does
+# not show much.
+_MEMORY = 2000.0
+_LEAK = 0.01
 _REQUESTS_PER_SECOND = 3.0
 _MOST_LEAK = 0.25
 
@@ -92,6 +104,8 @@ _MOST_LEAK = 0.25
 # ever more bad luck; with as much, the limit would follow each rate that bad luck has
 # lowered.
 _DOWN = 0.05
+
+# What is lost per second to all cells alike.
 _FORGET = 3e-4
 
 # Limits change by little at a time: no cell leaks as if it were wider than this.
@@ -102,8 +116,12 @@ _MEASURED = 4.0
 _EXACT = 0.05
 
 # A rate that is too high by a factor costs as much as one that is too low by it, and a
-# refusal costs as much as a tenth of the rate.
-_REFUSAL = 0.1
+# refusal costs this much more, as a natural logarithm of the rate. It is little: a rate
+# that is too low costs for as long as it lasts, a refusal only once.
+_REFUSAL = 0.02
+
+# With bad luck it takes more refusals until a rate that is too high is found out.
+_MORE_REFUSALS = 2.0
 
 # Requests per second that no host is asked for; nor is any asked more rarely than once
 # in so many seconds.
@@ -138,33 +156,32 @@ class Belief:
 
     __slots__ = (
         "_at",
+        "_buckets",
         "_count",
         "_evidence",
         "_gap",
-        "_least",
         "_limits",
-        "_most",
         "_rate",
         "_requests",
         "_since_leak",
         "_unlucky",
         "_unpaid",
         "_until",
+        "_windows",
         "leaked_at",
     )
 
     def __init__(self, rate: float, start_rate: float, now: float) -> None:
         self._move(rate)
-        # Row by row, one for each size of the burst; in each, cell by cell. The last
-        # cell is that without a limit.
-        self._least = [_row([burst] * _CELLS) for burst in _BURSTS[:-1]]
-        self._most = [_row([burst] * _CELLS) for burst in _BURSTS[1:]]
+        self._buckets = [Buckets(_CELLS, *bursts) for bursts in pairwise(_BURSTS)]
+        self._windows = [Windows(seconds) for seconds in _WINDOWS]
         prior = [
             _BELOW_START * min(0.0, math.log(limit / start_rate))
             for limit in self._limits
         ]
-        self._evidence = [_row(prior) for _ in range(_ROWS)]
-        self._unlucky = [_row([0.0] * _CELLS) for _ in range(_ROWS)]
+        # Of each row, first those of the buckets, cell by cell.
+        self._evidence = [row(prior) for _ in range(_ROWS)]
+        self._unlucky = [row([0.0] * _CELLS) for _ in range(_ROWS)]
         self._requests = 0.0
         # Requests that were served, but have not been looked at, the last at _until.
         self._at = self._until = now
@@ -184,7 +201,10 @@ class Belief:
     def shape(self) -> dict[str, object]:
         return {
             "rate": _rate,
-            "cells": _cells,
+            "_buckets": _parts(self._buckets),
+            "_windows": _parts(self._windows),
+            "_evidence": _rows(_evidence),
+            "_unlucky": _rows(amount),
             "_requests": amount,
             "_at": finite,
             "_until": finite,
@@ -204,52 +224,44 @@ class Belief:
     def rate(self, rate: float) -> None:
         self._move(rate)
 
-    @property
-    def cells(self) -> list[list[float]]:
-        """All that the cells hold, rounded to what matters."""
-        return [
-            [round(value, 3) for value in row]
-            for rows in (self._least, self._most, self._evidence, self._unlucky)
-            for row in rows
-        ]
-
-    @cells.setter
-    def cells(self, cells: list[list[float]]) -> None:
-        rows = [_row(values) for values in cells]
-        self._least, self._most, self._evidence, self._unlucky = (
-            rows[first : first + _ROWS] for first in range(0, 4 * _ROWS, _ROWS)
-        )
-
     def served(self, at: float) -> None:
         """A request that was sent then was served."""
         self._count += 1
         self._until = max(self._until, at)
+        for window in self._windows:
+            window.add(at)
         if self._count >= _BATCH:
             self._look()
 
-    def cause(self, at: float, otherwise: float = 0.0) -> float:
+    def cause(self, at: float, otherwise: float = 0.0, *, said: bool = False) -> float:
         """How likely it is a limit that made the host refuse a request sent then.
-        ``otherwise`` is how likely something else that is known of would have."""
-        by_limit, by_any = self._expected(at, otherwise)
+        ``otherwise`` is how likely something else that is known of would have,
+        ``said`` that the host said what it meant."""
+        by_limit, by_any = self._expected(at, otherwise, said)
         return by_limit / by_any
 
     def chance(self, at: float) -> float:
         """How likely the host is to refuse a request sent then."""
-        return self._expected(at, 0.0)[1]
+        return self._expected(at, 0.0, said=False)[1]
 
-    def refused(self, at: float, otherwise: float = 0.0) -> None:
+    def refused(self, at: float, otherwise: float = 0.0, *, said: bool = False) -> None:
         """A request that was sent then was refused."""
-        chances = self._chances(at, otherwise)
-        self._fill(max(0.0, at - self._at))
+        chances = self._chances(at, otherwise, said)
+        for bucket in self._buckets:
+            bucket.fill(self._limits, max(0.0, at - self._at))
         self._at = self._until = max(self._at, at)
         self._requests += 1
         total = self._requests + _REQUESTS
-        for row, of_row in enumerate(chances):
-            evidence, unlucky = self._evidence[row], self._unlucky[row]
+        for evidence, unlucky, of_row in zip(
+            self._evidence, self._unlucky, chances, strict=True
+        ):
             for cell, (_, chance) in enumerate(of_row):
                 evidence[cell] += math.log(chance)
                 luck = min((_UNLUCKY + unlucky[cell]) / total, _MOST_UNLUCKY)
-                unlucky[cell] += luck / chance
+                unlucky[cell] += (_SAID * luck if said else luck) / chance
+        of_windows = self._evidence[len(self._buckets) :]
+        for window, evidence in zip(self._windows, of_windows, strict=True):
+            window.refuse(self._limits, at, evidence)
         self._normalize()
 
     def measured(self, least: float, most: float, weight: float) -> None:
@@ -262,10 +274,10 @@ class Belief:
             min(weight * _MEASURED, (max(0.0, low - at, at - high) / _EXACT) ** 2 / 2)
             for at in (*_MIDDLES, math.inf)
         ]
-        for row, evidence in enumerate(self._evidence):
-            self._evidence[row] = _row(
-                [old - loss for old, loss in zip(evidence, lost, strict=True)]
-            )
+        self._evidence = [
+            row(old - loss for old, loss in zip(evidence, lost, strict=True))
+            for evidence in self._evidence
+        ]
         self._normalize()
 
     def leak(self, now: float) -> None:
@@ -273,15 +285,19 @@ class Belief:
         self._pay()
         seconds = max(0.0, now - self.leaked_at)
         self.leaked_at = now
-        share = min(
-            _MOST_LEAK, _LEAK * min(seconds, self._since_leak / _REQUESTS_PER_SECOND)
-        )
+        shown = min(seconds, self._since_leak / _REQUESTS_PER_SECOND)
         self._since_leak = 0
-        weights = [[math.exp(e) for e in row] for row in self._evidence]
+        fade = math.exp(-shown / _MEMORY)
+        share = min(_MOST_LEAK, _LEAK * shown)
+        weights = [[math.exp(fade * e) for e in cells] for cells in self._evidence]
         forgotten = 1 - math.exp(-_FORGET * seconds)
-        total = sum(w * d for row in weights for w, d in zip(row, _WIDTHS, strict=True))
+        total = sum(
+            w * d for cells in weights for w, d in zip(cells, _WIDTHS, strict=True)
+        )
+        for window in self._windows:
+            window.forget(forgotten)
         trace = forgotten * total / (_ROWS * sum(_WIDTHS))
-        for row, densities in enumerate(weights):
+        for number_of, densities in enumerate(weights):
             flows = [
                 share
                 * max(here - there, _DOWN * (here - there))
@@ -290,7 +306,7 @@ class Belief:
                     pairwise(densities), pairwise(_WIDTHS), strict=True
                 )
             ]
-            self._evidence[row] = _row(
+            self._evidence[number_of] = row(
                 [
                     math.log(
                         (1 - forgotten) * (density + (gain - loss) / width) + trace
@@ -310,9 +326,14 @@ class Belief:
         self._look()
         self._move(rate)
         places = [middle + shift for middle in _MIDDLES]
-        for rows in (self._least, self._most, self._evidence, self._unlucky):
-            for number_of, row in enumerate(rows):
-                rows[number_of] = _row([*_interpolated(row, places), row[-1]])
+
+        def moved(values: Sequence[float]) -> array[float]:
+            return row([*_interpolated(values, places), values[-1]])
+
+        for bucket in self._buckets:
+            bucket.move(moved)
+        self._evidence = [moved(cells) for cells in self._evidence]
+        self._unlucky = [moved(cells) for cells in self._unlucky]
 
     @property
     def best_rate(self) -> float:
@@ -324,8 +345,9 @@ class Belief:
         weights = self._weights()
         above, below, logarithms = sum(weights), 0.0, 0.0
         best, highest = math.inf, -math.inf
+        refusal = _REFUSAL + _MORE_REFUSALS * self.unlucky
         for edge, middle, weight in zip(_EDGES, (*_MIDDLES, 0.0), weights, strict=True):
-            worth = edge * (above - below) + 2 * logarithms - _REFUSAL * below
+            worth = edge * (above - below) + 2 * logarithms - refusal * below
             if worth > highest:
                 best, highest = edge, worth
             above -= weight
@@ -378,6 +400,11 @@ class Belief:
         return 1 / self._gap if self._gap > 0 else math.inf
 
     @property
+    def goodput(self) -> float:
+        """How many requests per second were served lately."""
+        return max(window.rate for window in self._windows[1:])
+
+    @property
     def times(self) -> float:
         """How many refusals had no other reason than bad luck."""
         return self.unlucky * (_REQUESTS + self._requests) - _UNLUCKY
@@ -398,45 +425,19 @@ class Belief:
         self._requests += count
         self._unpaid += count
         self._since_leak += count
-        gains = [limit * seconds - count for limit in self._limits]
-        for row, evidence in enumerate(self._evidence):
-            least = _filled(self._least[row], gains, _BURSTS[row] - 1)
-            most = _filled(
-                self._most[row], (*gains[1:], math.inf), _BURSTS[row + 1] - 1
-            )
-            if least[0] < 0:
-                self._contradict(least, most, evidence)
-            self._least[row], self._most[row] = _row(least), _row(most)
+        for bucket, evidence in zip(self._buckets, self._evidence, strict=False):
+            bucket.serve(self._limits, seconds, count, evidence)
+        of_windows = self._evidence[len(self._buckets) :]
+        for window, evidence in zip(self._windows, of_windows, strict=True):
+            window.serve(self._limits, count, evidence)
 
-    @staticmethod
-    def _contradict(
-        least: list[float], most: list[float], evidence: array[float]
-    ) -> None:
-        """Of a cell, the part whose bucket is empty is ruled out."""
-        for cell in range(bisect_left(least, 0.0)):
-            left = most[cell]
-            if left > 0:
-                evidence[cell] += math.log(left / (left - least[cell]))
-                least[cell] = 0.0
-            else:
-                left = max(left, -_MOST_MISSING)
-                least[cell] = most[cell] = left
-                evidence[cell] += _CONTRADICTED * (left - 0.5)
-
-    def _fill(self, seconds: float) -> None:
-        gains = [limit * seconds for limit in self._limits]
-        for row in range(_ROWS):
-            self._least[row] = _row(_filled(self._least[row], gains, _BURSTS[row]))
-            self._most[row] = _row(
-                _filled(self._most[row], (*gains[1:], math.inf), _BURSTS[row + 1])
-            )
-
-    def _expected(self, at: float, otherwise: float) -> tuple[float, float]:
+    def _expected(self, at: float, otherwise: float, said: bool) -> tuple[float, float]:
         """How likely a refusal is because of a limit, and for any reason."""
         by_limit = by_any = total = 0.0
-        for row, chances in enumerate(self._chances(at, otherwise)):
+        chances = self._chances(at, otherwise, said)
+        for of_row, cells in zip(chances, self._evidence, strict=True):
             for (luck, chance), evidence, width in zip(
-                chances, self._evidence[row], _WIDTHS, strict=True
+                of_row, cells, _WIDTHS, strict=True
             ):
                 weight = width * math.exp(evidence)
                 total += weight
@@ -444,28 +445,26 @@ class Belief:
                 by_limit += weight * (chance - luck)
         return by_limit / total, by_any / total
 
-    def _chances(self, at: float, otherwise: float) -> list[list[tuple[float, float]]]:
+    def _chances(
+        self, at: float, otherwise: float, said: bool
+    ) -> list[list[tuple[float, float]]]:
         """Of each cell, how likely a refusal is that the limit has no part in, and how
         likely any is."""
         self._pay()
         # What arrives late was sent at about the same rate as the others.
         seconds = at - self._at if at > self._at else self._gap
-        gains = [limit * seconds for limit in self._limits]
         total = self._requests + _REQUESTS + 1
-        chances = []
-        for row in range(_ROWS):
-            least = _filled(self._least[row], gains, _BURSTS[row])
-            most = _filled(self._most[row], (*gains[1:], math.inf), _BURSTS[row + 1])
-            of_row = []
-            for low, high, count in zip(least, most, self._unlucky[row], strict=True):
+        shares = [bucket.empty(self._limits, seconds) for bucket in self._buckets]
+        shares += [window.full(self._limits, at) for window in self._windows]
+        chances: list[list[tuple[float, float]]] = []
+        for of_row, unlucky in zip(shares, self._unlucky, strict=True):
+            chances.append([])
+            for full, count in zip(of_row, unlucky, strict=True):
                 luck = min((_UNLUCKY + count) / total, _MOST_UNLUCKY)
+                if said:
+                    luck *= _SAID
                 luck += (1 - luck) * otherwise
-                chance = luck
-                if low < _TOKEN:
-                    empty = 1.0 if high <= _TOKEN else (_TOKEN - low) / (high - low)
-                    chance += (1 - luck) * _CERTAIN * empty
-                of_row.append((luck, chance))
-            chances.append(of_row)
+                chances[-1].append((luck, luck + (1 - luck) * _CERTAIN * full))
         return chances
 
     def _pay(self) -> None:
@@ -475,16 +474,16 @@ class Belief:
         if not unpaid:
             return
         share = unpaid / (self._requests + _REQUESTS)
-        for row, unlucky in enumerate(self._unlucky):
-            self._evidence[row] = _row(
-                [
-                    value - share * (_UNLUCKY + count)
-                    for value, count in zip(self._evidence[row], unlucky, strict=True)
-                ]
+        self._evidence = [
+            row(
+                value - share * (_UNLUCKY + count)
+                for value, count in zip(evidence, unlucky, strict=True)
             )
+            for evidence, unlucky in zip(self._evidence, self._unlucky, strict=True)
+        ]
         if self._requests > _MOST_REQUESTS:
             self._requests /= 2
-            self._unlucky = [_row([c / 2 for c in row]) for row in self._unlucky]
+            self._unlucky = [row(c / 2 for c in cells) for cells in self._unlucky]
 
     def _weights(self) -> list[float]:
         """How likely each limit is, whatever the burst is."""
@@ -499,21 +498,9 @@ class Belief:
     def _normalize(self) -> None:
         best = max(map(max, self._evidence))
         self._evidence = [
-            _row([max(value - best, _WORST) for value in row]) for row in self._evidence
+            row(max(value - best, _WORST) for value in cells)
+            for cells in self._evidence
         ]
-
-
-def _row(values: Iterable[float]) -> array[float]:
-    return array("d", values)
-
-
-def _filled(
-    tokens: Iterable[float], gains: Iterable[float], most: float
-) -> list[float]:
-    return [
-        filled if (filled := had + gain) < most else most
-        for had, gain in zip(tokens, gains, strict=True)
-    ]
 
 
 def _interpolated(values: Sequence[float], places: Iterable[float]) -> list[float]:
@@ -535,18 +522,27 @@ def _rate(value: object) -> float:
     return positive(value)
 
 
-def _cells(value: object) -> list[list[float]]:
-    """Read what ``Belief.cells`` has written."""
-    if not isinstance(value, list) or len(value) != 4 * _ROWS:
-        raise ValueError(f"not a bank of limiters: {value!r:.80}")
-    read: Callable[[object], list[float]] = series(finite)
-    rows = [read(row) for row in value]
-    evidence, unlucky = rows[2 * _ROWS : 3 * _ROWS], rows[3 * _ROWS :]
-    is_sound = (
-        all(len(row) == _CELLS for row in rows)
-        and _WORST <= max(map(max, evidence)) <= 1
-        and all(min(row) >= 0 for row in unlucky)
-    )
-    if not is_sound:
-        raise ValueError(f"not a bank of limiters: {value!r:.80}")
+def _evidence(value: object) -> float:
+    if finite(value) > 1:
+        raise ValueError(f"not evidence: {value!r}")
+    return max(finite(value), _WORST)
+
+
+def _rows(kind: Kind) -> Kind:
+    read = row_of(_CELLS, kind)
+
+    def rows(value: object) -> list[array[float]]:
+        if not isinstance(value, list) or len(value) != _ROWS:
+            raise ValueError(f"not {_ROWS} rows: {value!r:.80}")
+        return [read(cells) for cells in value]
+
     return rows
+
+
+def _parts(new: Sequence[Shaped]) -> Kind:
+    def parts(value: object) -> list[Shaped]:
+        if not isinstance(value, list) or len(value) != len(new):
+            raise ValueError(f"not {len(new)} rows: {value!r:.80}")
+        return [thaw(limiter, data) for limiter, data in zip(new, value, strict=True)]
+
+    return parts

@@ -29,8 +29,12 @@ _SERVED = tuple(math.log(1 - chance) for chance in _LIKELY)
 # No host is so good that its refusals must have a reason.
 _LEAST_LUCK = 1e-4
 
+# A host that limits connections refuses few requests besides: where many are, it has
+# another reason.
+_MOST_LUCK = 0.03
+
 # A limit of connections, whatever it is, is so likely at first.
-_PRIOR = 0.1
+_PRIOR = 0.2
 _WORST = -12.0
 
 # Evidence fades: after so many answers it counts a third.
@@ -95,9 +99,12 @@ class Crowd:
         if not self._evidence:
             self._begin()
         chances = [
-            otherwise + (1 - otherwise) * _chance(beside, limit)
-            for limit in range(1, self._most + 1)
+            min(otherwise, _MOST_LUCK)
+            if beside <= limit
+            else _either(otherwise, _chance(beside, limit))
+            for limit in range(1, self._most)
         ]
+        chances.append(otherwise)
         weights = [math.exp(value) for value in self._evidence]
         crowded = sum(
             weight * _chance(beside, limit) for limit, weight in enumerate(weights, 1)
@@ -144,6 +151,10 @@ class Crowd:
 def _prior(most: int) -> list[float]:
     each = math.log(_PRIOR / most)
     return [each] * (most - 1) + [0.0]
+
+
+def _either(one: float, other: float) -> float:
+    return one + (1 - one) * other
 
 
 def _chance(beside: int, limit: int) -> float:

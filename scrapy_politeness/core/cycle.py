@@ -21,9 +21,10 @@ _FEW = 5
 # it was asked for: that is our own rate rather than its limit.
 _GOOD_PART = 0.2
 
-# Two cycles that differ by no more than this factor agree, and
-# then each is worth so many times as much. One by itself may have been an outage.
-_AGREE = 1.1
+# Two cycles that were measured to this factor, and may have had the same limit, agree,
+# and then the second is worth so many times as much. One by itself may have been an
+# outage.
+_EXACT = 2.0
 _TWICE = 3.0
 
 # Until a cycle was measured, such a share of the requests may fail for no reason, for
@@ -49,7 +50,8 @@ class Cycle:
         "_began_at",
         "_count",
         "_is_silent",
-        "_last",
+        "_least",
+        "_most",
         "_refused_at",
         "_silence",
         "_silent_since",
@@ -68,7 +70,7 @@ class Cycle:
         self._silent_since = math.inf
         self._silence = 0.0
         # What the cycle before has measured.
-        self._last = math.inf
+        self._least, self._most = math.inf, math.inf
 
     def shape(self) -> dict[str, object]:
         return {
@@ -80,7 +82,8 @@ class Cycle:
             "_weight": number,
             "_silent_since": number,
             "_silence": number,
-            "_last": number,
+            "_least": number,
+            "_most": number,
         }
 
     def served(self, at: float) -> None:
@@ -93,7 +96,7 @@ class Cycle:
         refused before without a success, ``unlucky`` the share of the requests that it
         refuses whatever the rate is."""
         self._silent_since = min(self._silent_since, now)
-        if self._last == math.inf:
+        if self._least == math.inf:
             unlucky = max(unlucky, _UNKNOWN_LUCK)
         luck = unlucky ** (in_a_row + 1)
         if not in_a_row:
@@ -127,10 +130,11 @@ class Cycle:
     def _measured(self, seconds: float, until: float) -> Measured:
         least = self._count / seconds
         at_least = until - self._began_at
-        most = self._count / at_least if at_least > 0 else math.inf
+        most = max(least, self._count / at_least if at_least > 0 else math.inf)
         silent = min(1.0, self._silence / (_GOOD_PART * seconds))
         weight = self._weight * silent**2
-        if 1 / _AGREE < least / self._last < _AGREE:
+        is_exact = max(most / least, self._most / self._least) < _EXACT
+        if is_exact and least <= self._most and self._least <= most:
             weight *= _TWICE
-        self._last = least
-        return Measured(least, max(most, least), weight)
+        self._least, self._most = least, most
+        return Measured(least, most, weight)

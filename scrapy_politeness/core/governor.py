@@ -140,6 +140,7 @@ class Governor:
         "_otherwise",
         "_refused_at",
         "_refused_rate",
+        "_said",
         "_since",
         "_streak",
         "_told",
@@ -167,11 +168,12 @@ class Governor:
         # None until the first refusal.
         self._belief: Belief | None = None
         # A refusal that the belief does not know of yet: when that request was sent,
-        # at what rate, how likely something else made it fail; and what was served of
-        # those sent later.
+        # at what rate, how likely something else made it fail, and whether the host
+        # said how long to wait; and what was served of those sent later.
         self._refused_at = math.inf
         self._refused_rate = 0.0
         self._otherwise = 0.0
+        self._said = False
         self._later: list[float] = []
         self._cycle = Cycle()
         self._told = Told()
@@ -198,6 +200,7 @@ class Governor:
             "_refused_at": number,
             "_refused_rate": amount,
             "_otherwise": share,
+            "_said": flag,
             "_later": series(finite),
             "_cycle": part(self._cycle),
             "_told": part(self._told),
@@ -343,6 +346,7 @@ class Governor:
         if now - self._since < _LEVEL_SECONDS:
             return
         if self.phase is Phase.STEADY and self._streak >= _SUCCESSES:
+            self._streak = 0
             self._steer(now)
             self._go(self._goal, now)
         elif self.phase is Phase.SEARCH and self._streak >= self._bounds.raise_after:
@@ -351,6 +355,7 @@ class Governor:
     def _search(self, now: float) -> None:
         if self._goal >= self._bounds.max_rate:
             return
+        self._streak = 0
         self._goal = self._within_bounds(self._goal * _SEARCH)
         self._go(self._goal, now)
         self._levels.append((now, 0))
@@ -364,9 +369,13 @@ class Governor:
         is_bold = not least and not self.unlucky
         if is_bold and belief.quantiles(_BOLD)[0] > _MUCH * self._goal:
             best = math.inf
+        # What is not in use is not known to be any good.
+        in_use = max(_MUCH * belief.goodput, self._bounds.min_rate)
         best = min(best, self._goal * _RISE)
+        if best > self._goal > in_use:
+            best = self._goal
         self._goal = self._within_bounds(min(max(best, least), most))
-        belief.focus(self._goal)
+        belief.focus(min(self._goal, in_use))
         self.limit = belief.limit
         self._count_bad_luck(belief)
 
@@ -383,6 +392,8 @@ class Governor:
     ) -> Advice:
         in_a_row = self._backoff.in_a_row
         rate = self._rate_of(permit)
+        asked = self._asked(outcome)
+        said = outcome.is_said or asked is not None
         # The first refusal of a host, and each after another one, calls for silence
         # unless the host is known for its bad luck.
         meant = self._backoff.weight(self.unlucky)
@@ -391,19 +402,21 @@ class Governor:
             if self._belief is None:
                 self._belief = self._first_belief(rate, permit.sent_at)
             else:
-                cause = self._belief.cause(permit.sent_at, otherwise)
+                cause = self._belief.cause(permit.sent_at, otherwise, said=said)
                 meant = max(cause, otherwise) ** 2
             self._refused_at = permit.sent_at
             self._refused_rate = rate
             self._otherwise = otherwise
+            self._said = said
         if self.phase is Phase.TOLD:
             self._told.doubt()
-        asked = self._asked(outcome)
         pause = self._backoff.refused(asked, chance, meant, permit, now)
         unlucky = 0.0 if self._belief is None else self._belief.unlucky
         self._cycle.refused(now, asked or 0.0, in_a_row, unlucky)
         self.is_recovering = True
         self._cut_at = now
+        if self.phase is Phase.SEARCH:
+            self._streak = 0
         self._go(rate * self._bounds.decrease_factor, now)
         return Advice(pause, cut=True)
 
@@ -438,8 +451,8 @@ class Governor:
         belief = self._belief
         if belief is None or self._refused_at == math.inf:
             return
-        cause = belief.cause(self._refused_at, self._otherwise)
-        belief.refused(self._refused_at, self._otherwise)
+        cause = belief.cause(self._refused_at, self._otherwise, said=self._said)
+        belief.refused(self._refused_at, self._otherwise, said=self._said)
         self._refused_at = math.inf
         least = self._refused_rate * self._bounds.decrease_factor
         measured = self._cycle.end(now, idle)
@@ -447,6 +460,10 @@ class Governor:
             belief.focus(self._within_bounds(measured.least))
             belief.measured(measured.least, measured.most, measured.weight)
             least = 0.0
+            if self.phase is Phase.SEARCH:
+                # All that is known is that it was too fast by far.
+                begin = max(self._bounds.start_rate, _SEARCH * measured.least)
+                self._goal = min(self._goal, begin)
         for sent_at in self._later:
             belief.served(sent_at)
         self._later = []
@@ -455,7 +472,9 @@ class Governor:
             return
         if self.phase is Phase.SEARCH:
             self.phase = Phase.STEADY
-        self._steer(now, least)
+        # One that was bad luck, at a rate that was in use, may be followed by a higher.
+        is_luck = cause < _LIKELY and self._refused_rate >= self._goal
+        self._steer(now, least, math.inf if is_luck else self._goal)
 
     def _measured(self, limit: float, spread: float, trust: float, now: float) -> None:
         """Begin at that limit, as far as it is to be trusted. It may have changed: a
@@ -480,7 +499,6 @@ class Governor:
         return min(self._told.wait(quota), self._bounds.longest_pause)
 
     def _go(self, rate: float, now: float) -> None:
-        self._streak = 0
         self._since = now
         if self._bounds.adaptive:
             self.rate = self._within_bounds(rate)

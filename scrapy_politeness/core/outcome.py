@@ -35,6 +35,9 @@ class Verdict(Enum):
         return self.is_overload or self.is_refusal
 
 
+TOO_MANY_REQUESTS = "429"
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """``wait`` is how long the host asked for silence, in seconds from now, ``quota``
@@ -46,6 +49,12 @@ class Outcome:
     wait: float | None = None
     quota: Quota | None = None
     is_timely: bool = True
+
+    @property
+    def is_said(self) -> bool:
+        """Tell whether the host itself says that we are too fast, or when to come
+        back. A 503 may mean anything."""
+        return self.wait is not None or self.reason == TOO_MANY_REQUESTS
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,13 @@ checks and returns its value, read from a place that is hostile until parsed.
 from __future__ import annotations
 
 import math
+from array import array
 from collections import deque
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     Kind = Callable[[Any], Any]
 
@@ -22,6 +23,9 @@ _T = TypeVar("_T", bound="Shaped")
 # Nothing that is counted here is larger, and no list longer; more is damage.
 _LARGEST = 1e15
 _LONGEST = 1000
+
+# Of an array, whole tenths are written down: that is as exact as it need be.
+_PARTS = 10
 
 
 class Shaped(Protocol):
@@ -33,6 +37,8 @@ def freeze(thing: Any) -> Any:
         return {name: freeze(getattr(thing, name)) for name in thing.shape()}
     if isinstance(thing, Enum):
         return thing.value
+    if isinstance(thing, array):
+        return [round(value * _PARTS) for value in thing]
     if isinstance(thing, list | tuple | deque):
         return [freeze(item) for item in thing]
     return thing
@@ -128,3 +134,20 @@ def series(*kinds: Kind) -> Callable[[Any], list[Any]]:
         ]
 
     return items
+
+
+def row(values: Iterable[float]) -> array[float]:
+    return array("d", values)
+
+
+def row_of(count: int, kind: Kind) -> Callable[[Any], array[float]]:
+    """Read an array of so many numbers."""
+    read = series(number)
+
+    def numbers(value: Any) -> array[float]:
+        found = read(value)
+        if len(found) != count:
+            raise ValueError(f"not {count} numbers: {value!r:.80}")
+        return row(kind(tenths / _PARTS) for tenths in found)
+
+    return numbers

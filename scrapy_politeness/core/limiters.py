@@ -1,0 +1,278 @@
+"""Model limiters, a row of them for all rates: each says of what a host serves whether
+it could have, and of the next request whether it will.
+
+A row has a *cell* for each stretch of rates that a limit may lie in, and what it says
+of a cell is the share of that stretch. The last cell has no limit.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+from scrapy_politeness.core.snapshot import (
+    amount,
+    finite,
+    number,
+    positive,
+    row,
+    row_of,
+)
+
+if TYPE_CHECKING:
+    from array import array
+    from collections.abc import Callable, Iterable, Sequence
+
+# No two requests travel equally fast: a token may be a little late.
+_TOKEN = 1.005
+
+# Evidence lost for each token that a request was served without, at most this many; and
+# for each request that was served by a full window.
+_CONTRADICTED = 1.5
+_MOST_MISSING = 2.0
+_RULED_OUT = 1.0
+
+# A window is counted in so many parts. Each is one digit where the count is written
+# down; there are no more in a part at 100 requests per second.
+_PARTS = 200
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+# Requests that follow each other quickly may arrive in another window than they were
+# sent in: who has served so many is believed to serve this much more.
+_BLURRED = 0.2
+
+# A window with fewer is a bucket.
+_FEWEST = 5.0
+
+
+class Buckets:
+    """Token buckets of all rates, with bursts between two sizes. Of each cell, the one
+    that holds the ``least`` is run, and the one that holds the ``most``."""
+
+    __slots__ = ("_bursts", "least", "most")
+
+    def __init__(self, cells: int, smallest: float, largest: float) -> None:
+        self._bursts = smallest, largest
+        self.least = row([smallest] * cells)
+        self.most = row([largest] * cells)
+
+    def shape(self) -> dict[str, object]:
+        cells = row_of(len(self.least), finite)
+        return {"least": cells, "most": cells}
+
+    def serve(
+        self,
+        limits: Sequence[float],
+        seconds: float,
+        count: int,
+        evidence: array[float],
+    ) -> None:
+        """So many requests were served in the last ``seconds``: take the evidence from
+        cells that would have refused one."""
+        smallest, largest = self._bursts
+        gains = [limit * seconds - count for limit in limits]
+        least = _filled(self.least, gains, smallest - 1)
+        most = _filled(self.most, (*gains[1:], math.inf), largest - 1)
+        if least[0] < 0:
+            _contradict(least, most, evidence)
+        self.least, self.most = row(least), row(most)
+
+    def fill(self, limits: Sequence[float], seconds: float) -> None:
+        self.least, self.most = map(row, self._after(limits, seconds))
+
+    def empty(self, limits: Sequence[float], seconds: float) -> list[float]:
+        """The share of each cell that refuses a request ``seconds`` from now."""
+        return [
+            0.0
+            if low >= _TOKEN
+            else 1.0
+            if high <= _TOKEN
+            else (_TOKEN - low) / (high - low)
+            for low, high in zip(*self._after(limits, seconds), strict=True)
+        ]
+
+    def move(self, moved: Callable[[Sequence[float]], array[float]]) -> None:
+        self.least, self.most = moved(self.least), moved(self.most)
+
+    def _after(
+        self, limits: Sequence[float], seconds: float
+    ) -> tuple[list[float], list[float]]:
+        gains = [limit * seconds for limit in limits]
+        smallest, largest = self._bursts
+        return (
+            _filled(self.least, gains, smallest),
+            _filled(self.most, (*gains[1:], math.inf), largest),
+        )
+
+
+class Windows:
+    """Windows of one length that slide, with limits of all rates: who has served as
+    many in the last so many seconds serves no more.
+
+    Of each cell all rates are equally likely, but for the two that the ``_floor`` and
+    the ``_roof`` lie in: what has been served lately, and what was refused.
+    """
+
+    __slots__ = (
+        "_counts",
+        "_floor",
+        "_peak",
+        "_place",
+        "_roof",
+        "_seconds",
+        "_total",
+        "_trough",
+    )
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        # What was served in each part of the window, the newest last, and one more.
+        self._counts = [0] * (_PARTS + 1)
+        self._total = 0
+        # The time, in parts, up to which that is.
+        self._place = 0.0
+        # The most and the fewest that were in a window when one more was served, since
+        # the last look.
+        self._peak = 0.0
+        self._trough = math.inf
+        self._floor = 0.0
+        self._roof = math.inf
+
+    def shape(self) -> dict[str, object]:
+        return {
+            "counts": _read_counts,
+            "_place": amount,
+            "_peak": amount,
+            "_trough": number,
+            "_floor": amount,
+            "_roof": positive,
+        }
+
+    @property
+    def counts(self) -> str:
+        most = len(_DIGITS) - 1
+        return "".join(_DIGITS[min(count, most)] for count in self._counts)
+
+    @counts.setter
+    def counts(self, counts: str) -> None:
+        self._counts = [_DIGITS.index(digit) for digit in counts]
+        self._total = sum(self._counts)
+
+    def add(self, at: float) -> None:
+        """A request that was sent then was served."""
+        inside = self.count(at)
+        if inside > self._peak:
+            self._peak = inside
+        if inside < self._trough:
+            self._trough = inside
+        self._counts[-1] += 1
+        self._total += 1
+
+    @property
+    def rate(self) -> float:
+        """Of what was served within the last window."""
+        return self._total / self._seconds
+
+    def count(self, at: float) -> float:
+        """How many were served within a window that ends then."""
+        place = max(self._place, at * _PARTS / self._seconds)
+        passed = min(int(place) - int(self._place), _PARTS + 1)
+        if passed:
+            self._counts = [*self._counts[passed:], *([0] * passed)]
+            self._total = sum(self._counts)
+        self._place = place
+        return self._total - (place - int(place)) * self._counts[0]
+
+    def serve(
+        self, limits: Sequence[float], count: int, evidence: array[float]
+    ) -> None:
+        """Take the evidence from cells that would have refused what was served."""
+        least = _limit(self._peak) / self._seconds
+        always = bisect_left(limits, _limit(self._trough) / self._seconds)
+        self._peak, self._trough = 0.0, math.inf
+        cells = bisect_left(limits, least)
+        for cell in range(cells - 1):
+            if cell < always - 1:
+                evidence[cell] -= _RULED_OUT * count
+            else:
+                missing = (least - limits[cell + 1]) * self._seconds
+                evidence[cell] -= _CONTRADICTED * (min(missing, _MOST_MISSING) + 0.5)
+        if 0 < cells < len(limits):
+            low, high = self._part(limits, cells - 1)
+            if low < least < high:
+                evidence[cells - 1] += math.log(
+                    math.log(high / least) / math.log(high / low)
+                )
+        self._floor = max(self._floor, least)
+        if least >= self._roof:
+            self._roof = math.inf
+
+    def full(self, limits: Sequence[float], at: float) -> list[float]:
+        """The share of each cell that refuses a request sent then."""
+        most = self._most(at)
+        cells = bisect_left(limits, most)
+        shares = [1.0] * cells + [0.0] * (len(limits) - cells)
+        if 0 < cells < len(limits):
+            low, high = self._part(limits, cells - 1)
+            share = math.log(most / low) / math.log(high / low) if high > low else 0.0
+            shares[cells - 1] = min(1.0, max(0.0, share))
+        shares[-1] = 0.0
+        return shares
+
+    def refuse(
+        self, limits: Sequence[float], at: float, evidence: array[float]
+    ) -> None:
+        """A request that was sent then was refused."""
+        self._roof = self._most(at)
+        for cell in range(bisect_left(limits, _FEWEST / self._seconds)):
+            evidence[cell] = -math.inf
+
+    def forget(self, share: float) -> None:
+        self._floor *= 1 - share
+        self._roof *= 1 + share
+
+    def _most(self, at: float) -> float:
+        return _limit(self.count(at)) / self._seconds
+
+    def _part(self, limits: Sequence[float], cell: int) -> tuple[float, float]:
+        """What is left of that cell."""
+        low, high = limits[cell], limits[cell + 1]
+        return max(low, self._floor), self._roof if low < self._roof < high else high
+
+
+def _limit(count: float) -> float:
+    """The lowest limit with which one more than so many is served."""
+    return max(count + _BLURRED, _FEWEST)
+
+
+def _filled(
+    tokens: Iterable[float], gains: Iterable[float], most: float
+) -> list[float]:
+    return [
+        filled if (filled := had + gain) < most else most
+        for had, gain in zip(tokens, gains, strict=True)
+    ]
+
+
+def _contradict(least: list[float], most: list[float], evidence: array[float]) -> None:
+    """Of a cell, the part whose bucket is empty is ruled out."""
+    for cell in range(bisect_left(least, 0.0)):
+        left = most[cell]
+        if left > 0:
+            evidence[cell] += math.log(left / (left - least[cell]))
+            least[cell] = 0.0
+        else:
+            left = max(left, -_MOST_MISSING)
+            least[cell] = most[cell] = left
+            evidence[cell] += _CONTRADICTED * (left - 0.5)
+
+
+def _read_counts(value: object) -> str:
+    if (
+        not isinstance(value, str)
+        or len(value) != _PARTS + 1
+        or not set(value) <= set(_DIGITS)
+    ):
+        raise ValueError(f"not a window of {_PARTS} parts: {value!r:.80}")
+    return value
