@@ -233,7 +233,10 @@ class Windows:
         self._roof *= 1 + share
 
     def _most(self, at: float) -> float:
-        return _limit(self.count(at)) / self._seconds
+        """The highest limit that refuses a request sent then. One that is known late,
+        such as a timeout, was sent among as many as the last."""
+        is_late = at * _PARTS / self._seconds < self._place
+        return _limit(self.count(at) - is_late) / self._seconds
 
     def _part(self, limits: Sequence[float], cell: int) -> tuple[float, float]:
         """What is left of that cell."""
