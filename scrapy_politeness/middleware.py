@@ -155,7 +155,8 @@ class PolitenessMiddleware:
         """Whatever the queue took it for."""
         ticket = self._conduct.tickets.get(request)
         if ticket is not None:
-            ticket.end(Outcome(Verdict.IGNORED, "not limited"))
+            outcome = Outcome(Verdict.IGNORED, "not limited")
+            self._conduct.feedback.end(ticket, outcome)
             self._conduct.tickets.drop(ticket)
 
     async def _know_robots(self, ticket: Ticket, scope: Scope) -> bool:

@@ -317,3 +317,39 @@ def test_a_damaged_cell_is_refused() -> None:
         damaged["_evidence"][3][4] = value
         with pytest.raises(ValueError, match=r"number|bank|finite"):
             thaw(Belief(1.0, 1.0, 0.0), damaged)
+
+
+def damaged_belief(**values: object) -> Belief:
+    sound = json.loads(json.dumps(freeze(Belief(1.0, 1.0, 0.0))))
+    return thaw(Belief(1.0, 1.0, 0.0), {**sound, **values})
+
+
+def test_something_is_left_to_believe_in_whatever_luck_was_written_down() -> None:
+    rows = freeze(Belief(1.0, 1.0, 0.0))["_unlucky"]
+    unlucky = [[10**9] * len(cells) for cells in rows]
+    belief = damaged_belief(_unlucky=unlucky, _unpaid=10**9)
+    assert 0 <= belief.chance(1.0) <= 1
+    assert belief.quantiles(0.1)
+    belief.leak(1.0)
+
+
+def test_a_clock_that_stands_still_costs_no_belief() -> None:
+    belief = Belief(10.0, 1.0, 0.0)
+    for nth in range(20_000):
+        belief.served(nth / 100)
+    belief.leak(0.0)
+    assert belief.best_rate > 10.0
+
+
+def test_buckets_that_were_written_down_in_disorder_do_no_harm() -> None:
+    sound = freeze(Belief(1.0, 1.0, 0.0))
+    buckets = json.loads(json.dumps(sound["_buckets"]))
+    for bucket in buckets:
+        cells = len(bucket["least"])
+        bucket["least"] = [100 * (-1) ** cell for cell in range(cells)]
+        bucket["least"][0] = -100
+        bucket["most"] = [53] * cells
+    belief = damaged_belief(_buckets=buckets)
+    for _ in range(50):
+        belief.served(0.0)
+    assert 0 <= belief.chance(1.0) <= 1

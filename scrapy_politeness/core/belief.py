@@ -91,6 +91,7 @@ _SAID = 0.3
 # A refusal is never quite certain, nor is any cell ever ruled out.
 _CERTAIN = 0.95
 _WORST = -20.0
+_TINY = 1e-300
 
 # Evidence fades to a third in so many seconds, and leaks to the cell above per second;
 # but for no more seconds than a third of the requests: a host that is asked rarely does
@@ -309,7 +310,8 @@ class Belief:
             self._evidence[number_of] = row(
                 [
                     math.log(
-                        (1 - forgotten) * (density + (gain - loss) / width) + trace
+                        (1 - forgotten) * (density + (gain - loss) / width)
+                        + max(trace, _TINY)
                     )
                     for density, gain, loss, width in zip(
                         densities, (0.0, *flows), (*flows, 0.0), _WIDTHS, strict=True
@@ -484,6 +486,9 @@ class Belief:
         if self._requests > _MOST_REQUESTS:
             self._requests /= 2
             self._unlucky = [row(c / 2 for c in cells) for cells in self._unlucky]
+        # What others have written down may leave nothing to be believed in.
+        if max(map(max, self._evidence)) < _WORST:
+            self._normalize()
 
     def _weights(self) -> list[float]:
         """How likely each limit is, whatever the burst is."""

@@ -262,6 +262,8 @@ def _contradict(least: list[float], most: list[float], evidence: array[float]) -
     """Of a cell, the part whose bucket is empty is ruled out."""
     for cell in range(bisect_left(least, 0.0)):
         left = most[cell]
+        if least[cell] >= 0:
+            continue  # damaged: they rise with the rate
         if left > 0:
             evidence[cell] += math.log(left / (left - least[cell]))
             least[cell] = 0.0
