@@ -185,13 +185,15 @@ class Gate:
         lines.is_advancing = True
         lines.cancel_timer()
         now = self._clock()
-        while (route := lines.next_to_go(now)) is not None:
-            place = lines.pop(route)
-            place.turn.callback(place.ticket.send(route, now))
-        if any(_wait(route, now) >= SHORT_WAIT for route in lines.places):
-            self._send_away(lines, now)
-        lines.is_advancing = False
-        self._plan(slot, lines, now)
+        try:
+            while (route := lines.next_to_go(now)) is not None:
+                place = lines.pop(route)
+                place.turn.callback(place.ticket.renewed().send(route, now))
+            if any(_wait(route, now) >= SHORT_WAIT for route in lines.places):
+                self._send_away(lines, now)
+        finally:
+            lines.is_advancing = False
+            self._plan(slot, lines, now)
 
     def look_again(self) -> None:
         """Somebody may have waited for an answer that never came."""

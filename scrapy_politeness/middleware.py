@@ -88,6 +88,10 @@ class PolitenessMiddleware:
             self._not_limited(request)
         else:
             ticket = self._begin(request)
+            if ticket.is_in_line:
+                # The same object is downloaded twice at once, but one ticket is for
+                # one download.
+                return request.copy()
             now = time.monotonic()
             ticket.arrive(now)
             if not scope.has_hope and scope.is_beyond_hope(now):

@@ -69,6 +69,7 @@ class Ticket:
         "by_queue",
         "flight",
         "is_handed_back",
+        "is_in_line",
         "is_refused",
         "outcome",
         "refusal",
@@ -86,6 +87,7 @@ class Ticket:
         self.state = State.QUEUED
         self.by_queue = False
         self.is_handed_back = False
+        self.is_in_line = False
         self.is_refused = False
         self.route: Route | None = None
         self.flight: Flight | None = None
@@ -128,6 +130,7 @@ class Ticket:
     def wait_at_gate(self, route: Route, now: float) -> None:
         """Who waits there goes before those still in the queue."""
         self._become(State.WAITING)
+        self.is_in_line = True
         if self.route is not None and self.route.slot is not route.slot:
             # A middleware has chosen another slot: it is there that the request
             # counts. The one that the queue knew may hand out others meanwhile.
@@ -141,6 +144,10 @@ class Ticket:
         # What the queue has handed out in time waits for a moment only.
         if self._aside or not self.by_queue:
             self._make_room()
+
+    def renewed(self) -> Ticket:
+        """Return the one to go on with, where this was taken for lost meanwhile."""
+        return self._desk.begin(self.request) if self.state is State.DONE else self
 
     def send(self, route: Route, now: float) -> Flight:
         self._become(State.SENT)
@@ -175,6 +182,7 @@ class Ticket:
         if state not in _NEXT[self.state]:
             raise RuntimeError(f"{self!r} cannot become {state.value}")
         self.state = state
+        self.is_in_line = False
         if self._makes_room:
             self._makes_room = False
             self._desk.engine.make_room(-1)

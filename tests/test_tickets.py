@@ -256,3 +256,26 @@ def test_as_many_are_on_their_way_as_that_takes(seconds: float, most: int) -> No
             break
         host.claim(number / 10)
     assert number == most
+
+
+def test_who_waits_in_line_is_known_to(tickets: Tickets) -> None:
+    ticket, route = tickets.begin(request()), Route(slot())
+    assert not ticket.is_in_line
+    ticket.wait_at_gate(route, 0.0)
+    assert ticket.is_in_line
+    ticket.send(route, 0.0)
+    assert not ticket.is_in_line
+
+
+def test_one_that_was_taken_for_lost_goes_on_with_a_new_ticket(
+    tickets: Tickets,
+) -> None:
+    page, route = request(), Route(slot())
+    ticket = tickets.begin(page)
+    ticket.wait_at_gate(route, 0.0)
+    assert ticket.renewed() is ticket
+    ticket.end(Outcome(Verdict.IGNORED, "lost"))
+    renewed = ticket.renewed()
+    assert tickets[page] is renewed
+    renewed.send(route, 0.0)
+    assert tickets.sent == 1
