@@ -10,7 +10,8 @@ import math
 from array import array
 from collections import deque
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -26,6 +27,10 @@ _LONGEST = 1000
 
 # Of an array, whole tenths are written down: that is as exact as it need be.
 _PARTS = 10
+
+
+# An array of numbers.
+row = cast("Callable[[Iterable[float]], array[float]]", partial(array, "d"))
 
 
 class Shaped(Protocol):
@@ -134,10 +139,6 @@ def series(*kinds: Kind) -> Callable[[Any], list[Any]]:
         ]
 
     return items
-
-
-def row(values: Iterable[float]) -> array[float]:
-    return array("d", values)
 
 
 def row_of(count: int, kind: Kind) -> Callable[[Any], array[float]]:
