@@ -61,12 +61,11 @@ class Newsroom:
         return report_of(census, self.tallies, self._sampler, "spider", "finished")
 
 
-class Observed:
+class Followed:
     """A law for the simulator: that of the scope."""
 
-    def __init__(self, scope: Scope, news: News) -> None:
+    def __init__(self, scope: Scope) -> None:
         self.scope = scope
-        self._news = news
 
     @property
     def ready_at(self) -> float:
@@ -77,14 +76,30 @@ class Observed:
         return self.scope.has_room
 
     def take(self, now: float) -> Permit:
-        permit = self.scope.take(now)
+        return self.scope.take(now)
+
+    def settle(
+        self, permit: Permit, outcome: Outcome, now: float, chance: float
+    ) -> Change:
+        return self.scope.settle(permit, outcome, now, chance)
+
+
+class Observed(Followed):
+    """All that happens is news."""
+
+    def __init__(self, scope: Scope, news: News) -> None:
+        super().__init__(scope)
+        self._news = news
+
+    def take(self, now: float) -> Permit:
+        permit = super().take(now)
         self._news.sent(Flight(Route(self.scope), permit, ()), now)
         return permit
 
     def settle(
         self, permit: Permit, outcome: Outcome, now: float, chance: float
     ) -> Change:
-        change = self.scope.settle(permit, outcome, now, chance)
+        change = super().settle(permit, outcome, now, chance)
         self._news.settled(self.scope, outcome, change, now)
         return change
 

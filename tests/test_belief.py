@@ -27,6 +27,7 @@ from scrapy_politeness.simulator import (
     simulate,
     unanswered,
 )
+from tests.observed import Followed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,35 +40,26 @@ SERVED = Outcome(Verdict.SERVED)
 REFUSED = Outcome(Verdict.REFUSED, "503")
 
 
-class Crawl:
+class Crawl(Followed):
     """A scope that remembers what became of its rate, as a law of the simulator."""
 
     def __init__(self, bounds: Bounds, concurrency: int = 8) -> None:
-        self.scope = Scope("example.org", bounds, spacing=0.0, concurrency=concurrency)
+        super().__init__(
+            Scope("example.org", bounds, spacing=0.0, concurrency=concurrency)
+        )
         self.rates: list[tuple[float, float]] = []
         self.limits: set[float] = set()
         self.settled_at: list[float] = []
-
-    @property
-    def ready_at(self) -> float:
-        return self.scope.ready_at
-
-    @property
-    def has_room(self) -> bool:
-        return self.scope.has_room
 
     @property
     def governor(self) -> Governor:
         assert self.scope.lessons is not None
         return self.scope.lessons.governor
 
-    def take(self, now: float) -> Permit:
-        return self.scope.take(now)
-
     def settle(
         self, permit: Permit, outcome: Outcome, now: float, chance: float
     ) -> Change:
-        change = self.scope.settle(permit, outcome, now, chance)
+        change = super().settle(permit, outcome, now, chance)
         self.rates.append((now, change.new_rate))
         if self.scope.ceiling is not None:
             self.limits.add(self.scope.ceiling)

@@ -26,6 +26,7 @@ from scrapy_politeness.simulator import (
     TokenBucket,
     simulate,
 )
+from tests.observed import Followed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,28 +42,17 @@ STEPS = Steps((0.0, 4.0), (1200.0, 2.0), (2400.0, 6.0))
 DAY = 86400.0
 
 
-class Watched:
+class Watched(Followed):
     """A scope whose changes are watched."""
 
     def __init__(self, scope: Scope, watch: Callable[[Change], object]) -> None:
-        self._scope = scope
+        super().__init__(scope)
         self._watch = watch
-
-    @property
-    def ready_at(self) -> float:
-        return self._scope.ready_at
-
-    @property
-    def has_room(self) -> bool:
-        return self._scope.has_room
-
-    def take(self, now: float) -> Permit:
-        return self._scope.take(now)
 
     def settle(
         self, permit: Permit, outcome: Outcome, now: float, chance: float
     ) -> Change:
-        change = self._scope.settle(permit, outcome, now, chance)
+        change = super().settle(permit, outcome, now, chance)
         self._watch(change)
         return change
 
