@@ -41,10 +41,11 @@ from scrapy_politeness.core.limiters import Buckets, Windows
 from scrapy_politeness.core.snapshot import (
     amount,
     finite,
+    listing,
+    part,
     positive,
     row,
     row_of,
-    thaw,
     whole,
 )
 
@@ -52,7 +53,9 @@ if TYPE_CHECKING:
     from array import array
     from collections.abc import Iterable, Sequence
 
-    from scrapy_politeness.core.snapshot import Kind, Shaped
+    from scrapy_politeness.core.snapshot import Kind
+
+    Chances = list[list[tuple[float, float]]]
 
 # The bursts between which a cell's lies. Most limiters let 1 to 100 through at once;
 # and with just one token, a request that travels a little faster was never served.
@@ -202,8 +205,8 @@ class Belief:
     def shape(self) -> dict[str, object]:
         return {
             "rate": _rate,
-            "_buckets": _parts(self._buckets),
-            "_windows": _parts(self._windows),
+            "_buckets": listing(*map(part, self._buckets)),
+            "_windows": listing(*map(part, self._windows)),
             "_evidence": _rows(_evidence),
             "_unlucky": _rows(amount),
             "_requests": amount,
@@ -238,16 +241,20 @@ class Belief:
         """How likely it is a limit that made the host refuse a request sent then.
         ``otherwise`` is how likely something else that is known of would have,
         ``said`` that the host said what it meant."""
-        by_limit, by_any = self._expected(at, otherwise, said)
+        by_limit, by_any = self._expected(self._chances(at, otherwise, said))
         return by_limit / by_any
 
     def chance(self, at: float) -> float:
         """How likely the host is to refuse a request sent then."""
-        return self._expected(at, 0.0, said=False)[1]
+        return self._expected(self._chances(at, 0.0, said=False))[1]
 
-    def refused(self, at: float, otherwise: float = 0.0, *, said: bool = False) -> None:
-        """A request that was sent then was refused."""
+    def refused(
+        self, at: float, otherwise: float = 0.0, *, said: bool = False
+    ) -> float:
+        """A request that was sent then was refused; return how likely it was a limit
+        that made the host do so."""
         chances = self._chances(at, otherwise, said)
+        by_limit, by_any = self._expected(chances)
         for bucket in self._buckets:
             bucket.fill(self._limits, max(0.0, at - self._at))
         self._at = self._until = max(self._at, at)
@@ -264,6 +271,7 @@ class Belief:
         for window, evidence in zip(self._windows, of_windows, strict=True):
             window.refuse(self._limits, at, evidence)
         self._normalize()
+        return by_limit / by_any
 
     def measured(self, least: float, most: float, weight: float) -> None:
         """From one silence of the host's to the next, it has served between ``least``
@@ -388,13 +396,18 @@ class Belief:
     @property
     def unlucky(self) -> float:
         """The share of the requests that are refused whatever the rate is."""
+        return (_UNLUCKY + self.times) / (_REQUESTS + self._requests)
+
+    @property
+    def times(self) -> float:
+        """How many refusals had no other reason than bad luck."""
         found = total = 0.0
         for evidence, unlucky in zip(self._evidence, self._unlucky, strict=True):
             for value, count, width in zip(evidence, unlucky, _WIDTHS, strict=True):
                 weight = width * math.exp(value)
                 total += weight
                 found += weight * count
-        return (_UNLUCKY + found / total) / (_REQUESTS + self._requests)
+        return found / total
 
     @property
     def recent_rate(self) -> float:
@@ -405,11 +418,6 @@ class Belief:
     def goodput(self) -> float:
         """How many requests per second were served lately."""
         return max(window.rate for window in self._windows[1:])
-
-    @property
-    def times(self) -> float:
-        """How many refusals had no other reason than bad luck."""
-        return self.unlucky * (_REQUESTS + self._requests) - _UNLUCKY
 
     def _move(self, rate: float) -> None:
         self._rate = rate
@@ -433,10 +441,9 @@ class Belief:
         for window, evidence in zip(self._windows, of_windows, strict=True):
             window.serve(self._limits, count, evidence)
 
-    def _expected(self, at: float, otherwise: float, said: bool) -> tuple[float, float]:
+    def _expected(self, chances: Chances) -> tuple[float, float]:
         """How likely a refusal is because of a limit, and for any reason."""
         by_limit = by_any = total = 0.0
-        chances = self._chances(at, otherwise, said)
         for of_row, cells in zip(chances, self._evidence, strict=True):
             for (luck, chance), evidence, width in zip(
                 of_row, cells, _WIDTHS, strict=True
@@ -447,9 +454,7 @@ class Belief:
                 by_limit += weight * (chance - luck)
         return by_limit / total, by_any / total
 
-    def _chances(
-        self, at: float, otherwise: float, said: bool
-    ) -> list[list[tuple[float, float]]]:
+    def _chances(self, at: float, otherwise: float, said: bool) -> Chances:
         """Of each cell, how likely a refusal is that the limit has no part in, and how
         likely any is."""
         self._pay()
@@ -458,7 +463,7 @@ class Belief:
         total = self._requests + _REQUESTS + 1
         shares = [bucket.empty(self._limits, seconds) for bucket in self._buckets]
         shares += [window.full(self._limits, at) for window in self._windows]
-        chances: list[list[tuple[float, float]]] = []
+        chances: Chances = []
         for of_row, unlucky in zip(shares, self._unlucky, strict=True):
             chances.append([])
             for full, count in zip(of_row, unlucky, strict=True):
@@ -534,20 +539,4 @@ def _evidence(value: object) -> float:
 
 
 def _rows(kind: Kind) -> Kind:
-    read = row_of(_CELLS, kind)
-
-    def rows(value: object) -> list[array[float]]:
-        if not isinstance(value, list) or len(value) != _ROWS:
-            raise ValueError(f"not {_ROWS} rows: {value!r:.80}")
-        return [read(cells) for cells in value]
-
-    return rows
-
-
-def _parts(new: Sequence[Shaped]) -> Kind:
-    def parts(value: object) -> list[Shaped]:
-        if not isinstance(value, list) or len(value) != len(new):
-            raise ValueError(f"not {len(new)} rows: {value!r:.80}")
-        return [thaw(limiter, data) for limiter, data in zip(new, value, strict=True)]
-
-    return parts
+    return listing(*[row_of(_CELLS, kind)] * _ROWS)

@@ -98,17 +98,18 @@ class Crowd:
             return 0.0
         if not self._evidence:
             self._begin()
+        by_limit = [_chance(beside, limit) for limit in range(1, self._most)]
         chances = [
-            min(otherwise, _MOST_LUCK)
-            if beside <= limit
-            else _either(otherwise, _chance(beside, limit))
-            for limit in range(1, self._most)
+            otherwise + (1 - otherwise) * chance
+            if chance
+            else min(otherwise, _MOST_LUCK)
+            for chance in by_limit
         ]
+        # The last stands for no limit of the host's.
+        by_limit.append(_chance(beside, self._most))
         chances.append(otherwise)
         weights = [math.exp(value) for value in self._evidence]
-        crowded = sum(
-            weight * _chance(beside, limit) for limit, weight in enumerate(weights, 1)
-        )
+        crowded = sum(w * c for w, c in zip(weights, by_limit, strict=True))
         self._evidence = [
             value + math.log(chance)
             for value, chance in zip(self._evidence, chances, strict=True)
@@ -151,10 +152,6 @@ class Crowd:
 def _prior(most: int) -> list[float]:
     each = math.log(_PRIOR / most)
     return [each] * (most - 1) + [0.0]
-
-
-def _either(one: float, other: float) -> float:
-    return one + (1 - one) * other
 
 
 def _chance(beside: int, limit: int) -> float:

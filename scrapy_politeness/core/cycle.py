@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple
 
 from scrapy_politeness.core.backoff import likely_meant
-from scrapy_politeness.core.snapshot import flag, number, whole
+from scrapy_politeness.core.snapshot import flag, number, positive, whole
 
 # So many successes make a measurement. With fewer, one request more or less changes
 # the result.
@@ -82,8 +82,8 @@ class Cycle:
             "_weight": number,
             "_silent_since": number,
             "_silence": number,
-            "_least": number,
-            "_most": number,
+            "_least": positive,
+            "_most": positive,
         }
 
     def served(self, at: float) -> None:

@@ -45,7 +45,12 @@ from typing import TYPE_CHECKING
 from scrapy_politeness.core.backoff import Backoff
 from scrapy_politeness.core.belief import Belief
 from scrapy_politeness.core.cycle import Cycle
-from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
+from scrapy_politeness.core.outcome import (
+    TOO_MANY_REQUESTS,
+    Outcome,
+    Permit,
+    Verdict,
+)
 from scrapy_politeness.core.snapshot import (
     amount,
     finite,
@@ -169,7 +174,7 @@ class Governor:
         self._belief: Belief | None = None
         # A refusal that the belief does not know of yet: when that request was sent,
         # at what rate, how likely something else made it fail, and whether the host
-        # said how long to wait; and what was served of those sent later.
+        # said what it meant; and what was served of those sent later.
         self._refused_at = math.inf
         self._refused_rate = 0.0
         self._otherwise = 0.0
@@ -393,7 +398,7 @@ class Governor:
         in_a_row = self._backoff.in_a_row
         rate = self._rate_of(permit)
         asked = self._asked(outcome)
-        said = outcome.is_said or asked is not None
+        said = asked is not None or outcome.reason == TOO_MANY_REQUESTS
         # The first refusal of a host, and each after another one, calls for silence
         # unless the host is known for its bad luck.
         meant = self._backoff.weight(self.unlucky)
@@ -451,8 +456,7 @@ class Governor:
         belief = self._belief
         if belief is None or self._refused_at == math.inf:
             return
-        cause = belief.cause(self._refused_at, self._otherwise, said=self._said)
-        belief.refused(self._refused_at, self._otherwise, said=self._said)
+        cause = belief.refused(self._refused_at, self._otherwise, said=self._said)
         self._refused_at = math.inf
         least = self._refused_rate * self._bounds.decrease_factor
         measured = self._cycle.end(now, idle)

@@ -35,6 +35,7 @@ class Verdict(Enum):
         return self.is_overload or self.is_refusal
 
 
+# The reason of a refusal that says what it means. A 503 may mean anything.
 TOO_MANY_REQUESTS = "429"
 
 
@@ -49,12 +50,6 @@ class Outcome:
     wait: float | None = None
     quota: Quota | None = None
     is_timely: bool = True
-
-    @property
-    def is_said(self) -> bool:
-        """Tell whether the host itself says that we are too fast, or when to come
-        back. A 503 may mean anything."""
-        return self.wait is not None or self.reason == TOO_MANY_REQUESTS
 
 
 @dataclass(frozen=True, slots=True)

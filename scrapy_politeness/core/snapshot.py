@@ -28,7 +28,6 @@ _LONGEST = 1000
 # Of an array, whole tenths are written down: that is as exact as it need be.
 _PARTS = 10
 
-
 # An array of numbers.
 row = cast("Callable[[Iterable[float]], array[float]]", partial(array, "d"))
 
@@ -131,12 +130,19 @@ def series(*kinds: Kind) -> Callable[[Any], list[Any]]:
         return [kinds[0](v) for v in value] if len(kinds) == 1 else _rows(value)
 
     def _rows(value: list[Any]) -> list[tuple[Any, ...]]:
-        for row in value:
-            if not isinstance(row, list) or len(row) != len(kinds):
-                raise ValueError(f"not a list of {len(kinds)}: {row!r:.80}")
-        return [
-            tuple(kind(v) for kind, v in zip(kinds, row, strict=True)) for row in value
-        ]
+        read = listing(*kinds)
+        return [tuple(read(row)) for row in value]
+
+    return items
+
+
+def listing(*kinds: Kind) -> Callable[[Any], list[Any]]:
+    """A list with one value of each kind."""
+
+    def items(value: Any) -> list[Any]:
+        if not isinstance(value, list) or len(value) != len(kinds):
+            raise ValueError(f"not a list of {len(kinds)}: {value!r:.80}")
+        return [kind(v) for kind, v in zip(kinds, value, strict=True)]
 
     return items
 

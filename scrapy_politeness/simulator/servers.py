@@ -14,6 +14,7 @@ from random import Random
 from statistics import median
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
+from scrapy_politeness.core.outcome import TOO_MANY_REQUESTS
 from scrapy_politeness.core.quota import Quota
 from scrapy_politeness.simulator.steps import Steps
 
@@ -26,7 +27,7 @@ ROUNDING = 1e-9
 
 
 # What a refusal by a limit is called; all others have nothing to do with the rate.
-OVER_LIMIT = "429"
+OVER_LIMIT = TOO_MANY_REQUESTS
 
 
 class Reply(NamedTuple):
