@@ -51,7 +51,7 @@ def test_a_host_that_limits_connections_is_found_out(
     assert len(result.items) == PAGES
     assert server.refusals() <= PAGES / 15
     late = [a for a in server.arrivals if a.path.startswith("/page")][PAGES // 2 :]
-    assert sum(a.in_flight > 3 for a in late) <= 3
+    assert sum(a.in_flight > 3 for a in late) <= len(late) / 10
 
 
 def test_a_host_that_gets_slow_is_relieved(site: Callable[..., Site]) -> None:
