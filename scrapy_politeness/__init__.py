@@ -1,11 +1,11 @@
 """Makes any Scrapy crawl polite and, within politeness, as fast as each site allows."""
 
-from scrapy_politeness.addon import Addon
-from scrapy_politeness.extension import PolitenessExtension
-from scrapy_politeness.limiter import RateLimiter
-from scrapy_politeness.middleware import PolitenessMiddleware
-from scrapy_politeness.pqueue import PolitePriorityQueue
-from scrapy_politeness.rescheduling import RescheduleMiddleware
+from scrapy_politeness.components.addon import Addon
+from scrapy_politeness.components.extension import PolitenessExtension
+from scrapy_politeness.components.middleware import PolitenessMiddleware
+from scrapy_politeness.components.priority_queue import PolitePriorityQueue
+from scrapy_politeness.components.rescheduling import RescheduleMiddleware
+from scrapy_politeness.scheduling.rate_limiter import RateLimiter
 
 __version__ = "0.1.0"
 

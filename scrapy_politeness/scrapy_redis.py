@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING
 from scrapy import signals
 from scrapy.exceptions import DontCloseSpider
 
-from scrapy_politeness.shared_backlog import SharedBacklog
-from scrapy_politeness.slot_queue import SlotQueue, conduct_of
-from scrapy_politeness.stores.shared_queue import SharedQueue
+from scrapy_politeness.components.extension import parts_of
+from scrapy_politeness.scheduling.slot_queue import SlotQueue
+from scrapy_politeness.storage.redis_backlog import SharedBacklog
+from scrapy_politeness.storage.redis_requests import SharedQueue
 
 if TYPE_CHECKING:
     from redis import Redis
     from scrapy import Request, Spider
 
-    from scrapy_politeness.shared_backlog import Serializer
+    from scrapy_politeness.storage.redis_backlog import Serializer
 
 _NAME = "scrapy_politeness.scrapy_redis.PoliteQueue"
 
@@ -52,15 +53,15 @@ class PoliteQueue(SlotQueue):
                 f"SCHEDULER_QUEUE_CLASS than {_NAME}; only the queue that a crawl was "
                 "started with can go on with it"
             )
-        conduct = conduct_of(spider.crawler, _NAME)
+        parts = parts_of(spider.crawler, _NAME)
         self._shared = SharedBacklog(
             queue,
             spider,
             serializer or pickle,
-            in_progress=conduct.engine.in_progress,
+            in_progress=parts.engine.in_progress,
             found=self._plan,
         )
-        super().__init__(conduct, self._shared)
+        super().__init__(parts, self._shared)
         spider.crawler.signals.connect(self._spider_idle, signals.spider_idle)
         spider.crawler.signals.connect(self._spider_closed, signals.spider_closed)
 
@@ -68,7 +69,7 @@ class PoliteQueue(SlotQueue):
         """Never waits: there may be other work than that of the queue."""
         request = None if self._shared.is_away else super().pop()
         if request is None:
-            self._conduct.alarm.set(self._shared.look_at)
+            self._crawl.alarm.set(self._shared.look_at)
         return request
 
     def __len__(self) -> int:

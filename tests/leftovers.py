@@ -86,9 +86,9 @@ def _parts(crawler: Crawler) -> Iterator[object]:
     extension = crawler.get_extension(PolitenessExtension)
     assert middleware is not None
     assert extension is not None
-    conduct = extension.conduct
-    yield from (extension, middleware, conduct, conduct.gate, conduct.robots)
-    yield from (conduct.layers, conduct.records, *conduct.queues)
+    parts = extension.parts
+    yield from (extension, middleware, parts, parts.gate, parts.robots)
+    yield from (parts.registry, parts.records, *parts.queues)
 
 
 async def _moment() -> None:

@@ -9,14 +9,14 @@ from scrapy.utils.test import get_crawler
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.route import Flight, Route
 from scrapy_politeness.observe.census import Census, SlotView
-from scrapy_politeness.observe.news import News
+from scrapy_politeness.observe.events import Events
 from scrapy_politeness.observe.reporter import report_of
 from scrapy_politeness.observe.tally import Tallies
 
 if TYPE_CHECKING:
-    from scrapy_politeness.core.lessons import Change
+    from scrapy_politeness.core.governor.host_model import Change
     from scrapy_politeness.core.outcome import Permit
-    from scrapy_politeness.core.scope import Scope
+    from scrapy_politeness.core.slot import Slot
     from scrapy_politeness.observe.report import Report
     from scrapy_politeness.observe.sampler import Sampler
 
@@ -27,15 +27,15 @@ class Newsroom:
     def __init__(self, waiting: int = 100, sampler: Sampler | None = None) -> None:
         self.crawler = get_crawler()
         self.tallies = Tallies(lambda slot: waiting)
-        self.news = News(self.crawler, self.tallies, sampler)
+        self.events = Events(self.crawler, self.tallies, sampler)
 
         self._sampler = sampler
-        self._scopes: dict[str, Scope] = {}
+        self._scopes: dict[str, Slot] = {}
         self._waiting = waiting
 
-    def observe(self, scope: Scope) -> Observed:
+    def observe(self, scope: Slot) -> Observed:
         self._scopes[scope.key] = scope
-        return Observed(scope, self.news)
+        return Observed(scope, self.events)
 
     def census(self, now: float) -> Census:
         views = tuple(
@@ -64,7 +64,7 @@ class Newsroom:
 class Followed:
     """A law for the simulator: that of the scope."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Slot) -> None:
         self.scope = scope
 
     @property
@@ -87,20 +87,20 @@ class Followed:
 class Observed(Followed):
     """All that happens is news."""
 
-    def __init__(self, scope: Scope, news: News) -> None:
+    def __init__(self, scope: Slot, events: Events) -> None:
         super().__init__(scope)
-        self._news = news
+        self._events = events
 
     def take(self, now: float) -> Permit:
         permit = super().take(now)
-        self._news.sent(Flight(Route(self.scope), permit, ()), now)
+        self._events.sent(Flight(Route(self.scope), permit, ()), now)
         return permit
 
     def settle(
         self, permit: Permit, outcome: Outcome, now: float, chance: float
     ) -> Change:
         change = super().settle(permit, outcome, now, chance)
-        self._news.settled(self.scope, outcome, change, now)
+        self._events.settled(self.scope, outcome, change, now)
         return change
 
     def serve(self, permit: Permit, now: float) -> None:

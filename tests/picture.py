@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scrapy_politeness.core.governor import Bounds
-from scrapy_politeness.core.scope import Scope
+from scrapy_politeness.core.governor.control_law import Bounds
+from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.observe.axes import time_ticks
 from scrapy_politeness.observe.plot import Plot
 from scrapy_politeness.observe.sampler import Sampler
@@ -119,7 +119,7 @@ def picture() -> str:
 
 def crawl(host: Host) -> SlotReport:
     room = Newsroom(sampler=Sampler(0.0))
-    scope = Scope("host", Bounds(), spacing=0.0, concurrency=CONCURRENCY)
+    scope = Slot("host", Bounds(), spacing=0.0, concurrency=CONCURRENCY)
     simulate([room.observe(scope)], host.server(), seconds=SECONDS)
     return room.report(SECONDS).slots[0]
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from scrapy.crawler import Crawler
 
-    from scrapy_politeness.conduct import Conduct
-    from scrapy_politeness.slot_queue import SlotQueue
+    from scrapy_politeness.components.parts import Parts
+    from scrapy_politeness.scheduling.slot_queue import SlotQueue
 
 
 class Quiet(Spider):
@@ -66,17 +66,17 @@ def ready_crawlers() -> Iterator[Callable[..., Crawler]]:
     for crawler in made:
         assert crawler.engine is not None
         crawler.engine.downloader.close()
-        for queue in conduct_of(crawler).queues:
+        for queue in parts_of(crawler).queues:
             if isinstance(queue, PolitePriorityQueue):
                 with suppress(sqlite3.ProgrammingError):  # the test has closed it
                     queue.close()
-        conduct_of(crawler).stop()
+        parts_of(crawler).stop()
 
 
-def conduct_of(crawler: Crawler) -> Conduct:
+def parts_of(crawler: Crawler) -> Parts:
     extension = crawler.get_extension(PolitenessExtension)
     assert extension is not None
-    return extension.conduct
+    return extension.parts
 
 
 def urls(queue: SlotQueue) -> list[str]:

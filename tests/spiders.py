@@ -150,7 +150,7 @@ class Broad(Pages):
 
     def slots(self) -> int:
         politeness = self.crawler.get_extension(PolitenessExtension)
-        return 0 if politeness is None else len(politeness.conduct.layers)
+        return 0 if politeness is None else len(politeness.parts.registry)
 
 
 class Batch(Pages):

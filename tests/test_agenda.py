@@ -6,11 +6,11 @@ import math
 import random
 import tracemalloc
 
-from scrapy_politeness.core.agenda import Agenda
+from scrapy_politeness.core.time_heap import TimeHeap
 
 
 def test_the_longest_due_comes_first_and_stays_until_it_is_moved() -> None:
-    agenda = Agenda()
+    agenda = TimeHeap()
     agenda.put("later", 3.0)
     agenda.put("first", 1.0)
     agenda.put("second", 2.0)
@@ -22,7 +22,7 @@ def test_the_longest_due_comes_first_and_stays_until_it_is_moved() -> None:
 
 
 def test_of_those_due_at_once_the_one_put_first_comes_first() -> None:
-    agenda = Agenda()
+    agenda = TimeHeap()
     for key in ("b", "a", "c"):
         agenda.put(key, 1.0)
     assert agenda.due(1.0) == "b"
@@ -31,7 +31,7 @@ def test_of_those_due_at_once_the_one_put_first_comes_first() -> None:
 
 
 def test_infinitely_late_means_not_on_the_agenda() -> None:
-    agenda = Agenda()
+    agenda = TimeHeap()
     agenda.put("a", 1.0)
     agenda.put("a", math.inf)
     assert agenda.time_of("a") == math.inf
@@ -41,7 +41,7 @@ def test_infinitely_late_means_not_on_the_agenda() -> None:
 
 def test_it_agrees_with_a_sorted_list_over_random_moves() -> None:
     chance = random.Random(7)
-    agenda = Agenda()
+    agenda = TimeHeap()
     model: dict[str, float] = {}
     for step in range(20_000):
         key = f"slot {chance.randrange(50)}"
@@ -56,7 +56,7 @@ def test_it_agrees_with_a_sorted_list_over_random_moves() -> None:
 
 
 def test_moving_one_slot_a_hundred_thousand_times_takes_no_more_memory() -> None:
-    agenda = Agenda()
+    agenda = TimeHeap()
     tracemalloc.start()
     try:
         for step in range(100_000):

@@ -17,9 +17,9 @@ from scrapy.squeues import (
     PickleLifoDiskQueue,
 )
 
-from scrapy_politeness.disk_backlog import DiskBacklog
-from scrapy_politeness.memory_backlog import MemoryBacklog
-from scrapy_politeness.placement import FRONT, USUAL, Placement, Where
+from scrapy_politeness.storage.disk_backlog import DiskBacklog
+from scrapy_politeness.storage.memory_backlog import MemoryBacklog
+from scrapy_politeness.storage.placement import FRONT, USUAL, Placement, Where
 from tests.ready import page
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from scrapy.crawler import Crawler
 
-    from scrapy_politeness.backlog import OwnBacklog
+    from scrapy_politeness.storage.backlog import OwnBacklog
 
     Make: TypeAlias = Callable[..., OwnBacklog]
     Reopen: TypeAlias = Callable[[], DiskBacklog]

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_politeness.core.belief import Belief
-from scrapy_politeness.core.governor import Bounds, Governor, Phase
+from scrapy_politeness.core.governor.belief import Belief
+from scrapy_politeness.core.governor.control_law import Bounds, Governor, Phase
 from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.core.quota import Quota
-from scrapy_politeness.core.scope import Scope
+from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.core.snapshot import freeze, thaw
 from scrapy_politeness.simulator import (
     ConnectionLimit,
+    Downtime,
     Healthy,
     Noise,
-    Outage,
     RetryAfter,
     TokenBucket,
     refused,
@@ -32,7 +32,7 @@ from tests.observed import Followed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scrapy_politeness.core.lessons import Change
+    from scrapy_politeness.core.governor.host_model import Change
     from scrapy_politeness.simulator import Server
 
 SEEDS = [1, 2, 3]
@@ -45,7 +45,7 @@ class Crawl(Followed):
 
     def __init__(self, bounds: Bounds, concurrency: int = 8) -> None:
         super().__init__(
-            Scope("example.org", bounds, spacing=0.0, concurrency=concurrency)
+            Slot("example.org", bounds, spacing=0.0, concurrency=concurrency)
         )
         self.rates: list[tuple[float, float]] = []
         self.limits: set[float] = set()
@@ -53,8 +53,8 @@ class Crawl(Followed):
 
     @property
     def governor(self) -> Governor:
-        assert self.scope.lessons is not None
-        return self.scope.lessons.governor
+        assert self.scope.model is not None
+        return self.scope.model.governor
 
     def settle(
         self, permit: Permit, outcome: Outcome, now: float, chance: float
@@ -145,7 +145,7 @@ def test_an_outage_of_ten_minutes_is_over_within_a_minute(
     failure: Callable[[float], object], start: float, seed: int
 ) -> None:
     end = start + 600.0
-    server = Outage(Healthy(10.0), start, end, failure)  # type: ignore[arg-type]
+    server = Downtime(Healthy(10.0), start, end, failure)  # type: ignore[arg-type]
     crawl = crawled(server, end + 180.0, seed)
     # A host at its first request has not been climbed up to yet.
     climb = 30.0 if start == 0.0 else 0.0
@@ -209,7 +209,7 @@ def answer(governor: Governor, outcome: Outcome, at: float) -> float:
 
 def test_a_crawl_that_lags_behind_its_pace_still_finds_the_limit() -> None:
     """A spider that asks 2.5 times a second is refused by a host that allows 2/s."""
-    scope = Scope("example.org", Bounds(start_rate=10), spacing=0.0, concurrency=8)
+    scope = Slot("example.org", Bounds(start_rate=10), spacing=0.0, concurrency=8)
     server, now, served, times = TokenBucket(2.0, 5), 0.0, 0, 0
     while now < 900.0:
         now = max(now + 0.4, scope.ready_at)

@@ -6,11 +6,11 @@ import pytest
 
 from scrapy_politeness.core.budget import Budget
 from scrapy_politeness.core.cause import Block
-from scrapy_politeness.core.governor import Bounds
-from scrapy_politeness.core.memory import Memory
+from scrapy_politeness.core.governor.control_law import Bounds
+from scrapy_politeness.core.lru import LRU
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.pace import Limit, Pace
-from scrapy_politeness.core.scope import Scope
+from scrapy_politeness.core.slot import Slot
 
 SERVED = Outcome(Verdict.SERVED)
 REFUSED = Outcome(Verdict.REFUSED, "429", wait=60.0)
@@ -35,7 +35,7 @@ def test_a_burst_is_saved_up_by_rest_and_never_larger() -> None:
 
 
 def test_after_a_pause_there_is_no_burst() -> None:
-    scope = Scope("host", Bounds(start_rate=1), spacing=0, concurrency=99, burst=5)
+    scope = Slot("host", Bounds(start_rate=1), spacing=0, concurrency=99, burst=5)
     scope.take(0.0)
     scope.block(Block.PAUSE, 100.0)
     assert scope.ready_at == 100.0
@@ -55,7 +55,7 @@ def test_a_burst_that_is_used_up_stays_so_when_the_rate_changes(
 
 def test_a_reset_ends_a_pause_but_not_the_spacing() -> None:
     for burst in (1, 5):
-        scope = Scope(
+        scope = Slot(
             "host", Bounds(start_rate=1), spacing=0, concurrency=99, burst=burst
         )
         for _ in range(burst):
@@ -66,7 +66,7 @@ def test_a_reset_ends_a_pause_but_not_the_spacing() -> None:
 
 
 def test_a_slot_is_idle_when_its_burst_is_saved_up_again() -> None:
-    scope = Scope("host", Bounds(start_rate=1), spacing=0, concurrency=99, burst=5)
+    scope = Slot("host", Bounds(start_rate=1), spacing=0, concurrency=99, burst=5)
     permits = [scope.take(0.0) for _ in range(5)]
     for permit in permits:
         scope.settle(permit, SERVED, 0.1, 0.0)
@@ -75,7 +75,7 @@ def test_a_slot_is_idle_when_its_burst_is_saved_up_again() -> None:
 
 
 def test_a_floor_holds_within_a_burst() -> None:
-    scope = Scope(
+    scope = Slot(
         "host", Bounds(start_rate=1), spacing=0, concurrency=99, burst=5, floor=0.25
     )
     for nth in range(4):
@@ -117,7 +117,7 @@ def test_a_refusal_slows_a_proxy_down_but_does_not_silence_it() -> None:
 
 def test_of_what_is_not_needed_the_oldest_is_forgotten() -> None:
     busy = {"a"}
-    memory = Memory[str, int](3, lambda key, _: key not in busy)
+    memory = LRU[str, int](3, lambda key, _: key not in busy)
     for number, key in enumerate("abcd"):
         memory[key] = number
     assert set(memory) == {"a", "c", "d"}

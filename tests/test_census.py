@@ -9,7 +9,7 @@ import pytest
 from scrapy_politeness import PolitenessExtension
 from scrapy_politeness.core.cause import Cause
 from scrapy_politeness.core.outcome import Outcome, Verdict
-from scrapy_politeness.observe.names import printable
+from scrapy_politeness.http.names import printable
 from scrapy_politeness.observe.tally import MOST_TALLIED, Tallies
 from tests.crawl import crawl
 from tests.settings import fixed

@@ -25,7 +25,7 @@ from scrapy_politeness.observe.report import (
     SlotReport,
 )
 from scrapy_politeness.observe.reporter import write_report
-from scrapy_politeness.stores.state import Entry, State
+from scrapy_politeness.storage.state_file import Entry, StateFile
 from tests.crawl import DEFAULT_REACTOR, REACTOR_SETTINGS, WARNINGS
 from tests.hostile import HOSTILE_NAMES, is_harmless
 from tests.site import Answer
@@ -129,7 +129,7 @@ def state(tmp_path: Path) -> Path:
     """A file that knows two hosts."""
     path = tmp_path / "state.sqlite"
     now = time.time()
-    with State(path) as state:
+    with StateFile(path) as state:
         state.write(
             {"b.example": now + 600},
             {
@@ -204,7 +204,7 @@ def test_check_tells_what_was_learned_and_leaves_a_paused_host_alone(
     (project / "job").mkdir()
     path = project / "job" / "politeness.sqlite"
     knows = Entry(Learned(1.5, 2.0, 4), now - 3600)
-    with State(path) as state:
+    with StateFile(path) as state:
         state.write({"127.0.0.1": now + 900}, {"127.0.0.1": knows})
 
     told = apart("check", f"{shop.url}/page/1", cwd=project)
@@ -304,7 +304,7 @@ def test_state_forgets_hosts_or_all(here: Callable[..., Done], state: Path) -> N
     done = here("state", "forget", "--file", str(state), "b.example", "c.example")
     assert done.exit_code == 1
     assert "nothing is known about c.example" in done.err
-    with State(state) as left:
+    with StateFile(state) as left:
         assert left.slots() == ["a.example"]
         assert left.pauses(time.time()) == {}
     assert here("state", "forget", "--all", "--file", str(state)).exit_code == 0
@@ -342,7 +342,7 @@ def test_hostile_names_do_no_harm_in_a_terminal(
 ) -> None:
     path = tmp_path / "state.sqlite"
     entry = Entry(Learned(4.5, 10.0, 3), time.time())
-    with State(path) as state:
+    with StateFile(path) as state:
         state.write({}, {name: entry, "other": entry})
     outputs = [here("state", "--file", str(path)).out]
     damage(path, name)

@@ -7,13 +7,13 @@ from itertools import pairwise
 
 import pytest
 
-from scrapy_politeness.core.backoff import Backoff
 from scrapy_politeness.core.cause import Block
-from scrapy_politeness.core.governor import Bounds, Governor
-from scrapy_politeness.core.hints import retry_after
+from scrapy_politeness.core.governor.backoff import Backoff
+from scrapy_politeness.core.governor.control_law import Bounds, Governor
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.core.pace import Limit
-from scrapy_politeness.core.scope import Scope
+from scrapy_politeness.core.slot import Slot
+from scrapy_politeness.http.retry_after import retry_after
 
 SERVED = Outcome(Verdict.SERVED)
 REFUSED = Outcome(Verdict.REFUSED, "429")
@@ -225,14 +225,12 @@ def test_a_fixed_rate_pauses_but_does_not_adapt() -> None:
     assert governor.rate == 4.0
 
 
-def scope(
-    rate: float = 10.0, *, spacing: float = 0.0, concurrency: int = 1000
-) -> Scope:
+def scope(rate: float = 10.0, *, spacing: float = 0.0, concurrency: int = 1000) -> Slot:
     bounds = Bounds(start_rate=rate, max_rate=rate, min_rate=min(0.1, rate))
-    return Scope("example.org", bounds, spacing=spacing, concurrency=concurrency)
+    return Slot("example.org", bounds, spacing=spacing, concurrency=concurrency)
 
 
-def send(scope: Scope, times: int, now: float = 0.0, late: float = 0.0) -> list[float]:
+def send(scope: Slot, times: int, now: float = 0.0, late: float = 0.0) -> list[float]:
     """Send as soon as may be, each ``late`` behind its time; return when."""
     sent = []
     for _ in range(times):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from scrapy_politeness.core.belief import Belief
-from scrapy_politeness.core.cycle import Cycle
+from scrapy_politeness.core.governor.belief import Belief
+from scrapy_politeness.core.governor.cycle import Cycle
 
 
 def _cycle(cycle: Cycle, start: float, rate: float, count: int) -> float:

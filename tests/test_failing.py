@@ -8,10 +8,10 @@ from itertools import pairwise
 
 import pytest
 
-from scrapy_politeness.core.failing import Failures, Persistence
-from scrapy_politeness.core.governor import Bounds
+from scrapy_politeness.core.failing_page import Failures, Persistence
+from scrapy_politeness.core.governor.control_law import Bounds
 from scrapy_politeness.core.outcome import Outcome, Verdict
-from scrapy_politeness.core.scope import Scope
+from scrapy_politeness.core.slot import Slot
 
 HOUR = 3600.0
 
@@ -175,7 +175,7 @@ def test_a_clock_that_was_set_back_gives_no_page_up_early() -> None:
 def test_a_slot_knows_when_the_last_was_sent_that_was_served(
     verdict: Verdict, is_seen: bool
 ) -> None:
-    slot = Scope("a.example", Bounds(), spacing=0.0, concurrency=8)
+    slot = Slot("a.example", Bounds(), spacing=0.0, concurrency=8)
     first, second = slot.take(10.0), slot.take(20.0)
     slot.settle(second, Outcome(verdict), 21.0, 0.0)
     slot.settle(first, Outcome(verdict), 30.0, 0.0)

@@ -8,12 +8,12 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from scrapy_politeness.commands.report import lines
-from scrapy_politeness.core.governor import Bounds
-from scrapy_politeness.core.scope import Scope
-from scrapy_politeness.observe.board import draw
+from scrapy_politeness.core.governor.control_law import Bounds
+from scrapy_politeness.core.slot import Slot
+from scrapy_politeness.observe.dashboard import draw
 from scrapy_politeness.observe.figures import FIGURES, LIVE, Figure
 from scrapy_politeness.observe.histogram import Histogram
-from scrapy_politeness.observe.ledger import Ledger
+from scrapy_politeness.observe.labels import Ledger
 from scrapy_politeness.observe.metrics import Picture, Pictures
 from scrapy_politeness.observe.page import render
 from scrapy_politeness.observe.report import read_report
@@ -42,13 +42,13 @@ NEW = Figure(
 @pytest.fixture
 def room(monkeypatch: pytest.MonkeyPatch) -> Newsroom:
     """A crawl of a minute at 10/s, with one more row in the table."""
-    for module in ("figures", "news", "metrics"):
+    for module in ("figures", "events", "metrics"):
         name = f"scrapy_politeness.observe.{module}.FIGURES"
         monkeypatch.setattr(name, (*FIGURES, NEW))
-    monkeypatch.setattr("scrapy_politeness.observe.board.LIVE", (*LIVE, NEW))
+    monkeypatch.setattr("scrapy_politeness.observe.dashboard.LIVE", (*LIVE, NEW))
     room = Newsroom(sampler=Sampler(0.0))
     bounds = Bounds(start_rate=10.0, min_rate=10.0)
-    scope = Scope("a.example", bounds, spacing=0.0, concurrency=8)
+    scope = Slot("a.example", bounds, spacing=0.0, concurrency=8)
     simulate([room.observe(scope)], TokenBucket(100, burst=5), seconds=60)
     return room
 
@@ -64,7 +64,7 @@ def exposed(census: Census) -> str:
 
 def test_a_new_figure_is_one_row(room: Newsroom, tmp_path: Path) -> None:
     census = room.census(60.0)
-    room.news.closed(census)
+    room.events.closed(census)
     assert room.crawler.stats is not None
     assert room.crawler.stats.get_value("politeness/slots/a.example/per_minute") == 600
 

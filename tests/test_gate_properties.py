@@ -18,13 +18,13 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 
 from scrapy_politeness.core.budget import Budget
-from scrapy_politeness.core.governor import Bounds
+from scrapy_politeness.core.governor.control_law import Bounds
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.pace import Limit
 from scrapy_politeness.core.route import Flight, Route
-from scrapy_politeness.core.scope import Scope
-from scrapy_politeness.gate import Gate
-from scrapy_politeness.tickets import Ticket, Tickets
+from scrapy_politeness.core.slot import Slot
+from scrapy_politeness.scheduling.gate import Gate
+from scrapy_politeness.scheduling.tickets import Ticket, Tickets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -164,12 +164,12 @@ class World:
             yield from lines.places
 
 
-def _slot(number: int, kind: Kind) -> Scope:
+def _slot(number: int, kind: Kind) -> Slot:
     rate = 1 / kind.limit.interval
     bounds = Bounds(
         start_rate=rate, max_rate=rate, min_rate=min(0.1, rate), adaptive=False
     )
-    return Scope(
+    return Slot(
         str(number),
         bounds,
         spacing=kind.limit.interval,
@@ -197,8 +197,12 @@ def test_all_limits_are_kept_and_nobody_is_forgotten(
 ) -> None:
     world = World(slots, shared)
     with (
-        mock.patch("scrapy_politeness.gate.call_later", partial(Timer, world.clock)),
-        mock.patch("scrapy_politeness.gate.maybe_deferred_to_future", lambda d: d),
+        mock.patch(
+            "scrapy_politeness.scheduling.gate.call_later", partial(Timer, world.clock)
+        ),
+        mock.patch(
+            "scrapy_politeness.scheduling.gate.maybe_deferred_to_future", lambda d: d
+        ),
     ):
         world.run(wanted)
     assert len(world.sent) + world.gave_up == len(wanted)

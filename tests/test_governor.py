@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_politeness.core.crowd import Crowd
-from scrapy_politeness.core.governor import Bounds, Governor
+from scrapy_politeness.core.governor.concurrency import Concurrency
+from scrapy_politeness.core.governor.control_law import Bounds, Governor
+from scrapy_politeness.core.governor.latency import Latency
 from scrapy_politeness.core.health import Health, health
-from scrapy_politeness.core.latency import Latency
 from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.core.quota import Quota
-from scrapy_politeness.core.scope import Scope
+from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.simulator import (
     ConnectionLimit,
     FixedWindow,
-    Report,
+    Results,
     RetryAfter,
     SlidingWindow,
     Steps,
@@ -31,7 +31,7 @@ from tests.observed import Followed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scrapy_politeness.core.lessons import Change
+    from scrapy_politeness.core.governor.host_model import Change
     from scrapy_politeness.simulator.servers import Server
 
 BOUNDS = Bounds(start_rate=1.0, max_rate=100.0)
@@ -45,7 +45,7 @@ DAY = 86400.0
 class Watched(Followed):
     """A scope whose changes are watched."""
 
-    def __init__(self, scope: Scope, watch: Callable[[Change], object]) -> None:
+    def __init__(self, scope: Slot, watch: Callable[[Change], object]) -> None:
         super().__init__(scope)
         self._watch = watch
 
@@ -57,8 +57,8 @@ class Watched(Followed):
         return change
 
 
-def run(server: Server, seed: int, seconds: float = 3600.0) -> Report:
-    scope = Scope("example.org", BOUNDS, spacing=0.0, concurrency=16)
+def run(server: Server, seed: int, seconds: float = 3600.0) -> Results:
+    scope = Slot("example.org", BOUNDS, spacing=0.0, concurrency=16)
     return simulate([scope], server, seed=seed, seconds=seconds)
 
 
@@ -99,8 +99,8 @@ def test_it_settles_just_under_the_limit(
 
 
 def test_what_was_learned_can_be_kept_and_spares_the_next_run_the_search() -> None:
-    def run_from(learned: Learned | None) -> tuple[Report, Scope]:
-        scope = Scope("example.org", BOUNDS, spacing=0.0, concurrency=16)
+    def run_from(learned: Learned | None) -> tuple[Results, Slot]:
+        scope = Slot("example.org", BOUNDS, spacing=0.0, concurrency=16)
         if learned is not None:
             scope.recall(learned, 0.0)
         server = RetryAfter(TokenBucket(20.0, 10))
@@ -120,7 +120,7 @@ def test_an_old_rate_is_trusted_less() -> None:
     """Whether it was high or low, and whether it is a limit or was only stood."""
 
     def begins_at(learned: Learned, age: float) -> float:
-        scope = Scope("example.org", BOUNDS, spacing=0.0, concurrency=16)
+        scope = Slot("example.org", BOUNDS, spacing=0.0, concurrency=16)
         scope.recall(learned.aged(age, BOUNDS.start_rate), 0.0)
         return scope.rate
 
@@ -157,20 +157,20 @@ def test_damaged_values_are_refused(damage: dict[str, object]) -> None:
 
 def test_a_fixed_rate_has_nothing_to_keep() -> None:
     bounds = Bounds(start_rate=30.0, max_rate=30.0, adaptive=False)
-    scope = Scope("example.org", bounds, spacing=0.0, concurrency=16)
+    scope = Slot("example.org", bounds, spacing=0.0, concurrency=16)
     simulate([scope], RetryAfter(TokenBucket(20.0, 10)), seconds=60.0)
     assert scope.learned is None
 
 
 def test_of_concurrency_only_what_was_found_is_kept() -> None:
     def found(server: Server) -> Learned:
-        scope = Scope("example.org", BOUNDS, spacing=0.0, concurrency=16)
+        scope = Slot("example.org", BOUNDS, spacing=0.0, concurrency=16)
         simulate([scope], RetryAfter(server), seconds=600.0)
         assert scope.learned is not None
         return Learned.from_dict(scope.learned.to_dict())
 
     def recalled(learned: Learned) -> int:
-        scope = Scope("example.org", BOUNDS, spacing=0.0, concurrency=32)
+        scope = Slot("example.org", BOUNDS, spacing=0.0, concurrency=32)
         scope.recall(learned, 0.0)
         return scope.concurrency
 
@@ -181,7 +181,7 @@ def test_of_concurrency_only_what_was_found_is_kept() -> None:
 
 def test_a_host_that_limits_connections_gets_fewer_at_once() -> None:
     server = ConnectionLimit(4, 0.15, round_trip=0.055, variation=0.2)
-    scope = Scope("example.org", BOUNDS, spacing=0.0, concurrency=16)
+    scope = Slot("example.org", BOUNDS, spacing=0.0, concurrency=16)
     report = simulate([scope], RetryAfter(server))
     assert report.efficiency >= 0.75
     assert report.refusals_per_100 <= 1.0
@@ -192,7 +192,7 @@ def test_a_host_that_limits_connections_gets_fewer_at_once() -> None:
     "server", [TokenBucket(20.0, 10), TokenBucket(4.0, 20), SlidingWindow(120, 60.0)]
 )
 def test_a_host_that_limits_requests_keeps_its_concurrency(server: Server) -> None:
-    scope = Scope("example.org", BOUNDS, spacing=0.0, concurrency=16)
+    scope = Slot("example.org", BOUNDS, spacing=0.0, concurrency=16)
     simulate([scope], server, seconds=1200.0)
     assert scope.concurrency == 16
 
@@ -227,7 +227,7 @@ def test_a_crawl_with_nothing_to_send_does_not_take_that_for_the_hosts_silence(
     wait: float | None,
 ) -> None:
     def rate_after(idle: float) -> float:
-        scope = Scope("example.org", BOUNDS, spacing=0.0, concurrency=16)
+        scope = Slot("example.org", BOUNDS, spacing=0.0, concurrency=16)
         scope.recall(Learned(4.0, 0.1, None), 0.0)
         now = 0.0
         for number in range(66):
@@ -243,7 +243,7 @@ def test_a_crawl_with_nothing_to_send_does_not_take_that_for_the_hosts_silence(
 
 
 def test_a_rate_is_settled_when_the_limit_is_known() -> None:
-    scope = Scope("example.org", BOUNDS, spacing=0.0, concurrency=16)
+    scope = Slot("example.org", BOUNDS, spacing=0.0, concurrency=16)
     settled = []
     watched = Watched(scope, lambda change: settled.append(change.settled_at))
     simulate([watched], RetryAfter(TokenBucket(4.0, 5)), seconds=600.0)
@@ -276,10 +276,10 @@ def test_a_refusal_degrades_health_until_it_is_served_again() -> None:
     assert health(governor, Latency(0.1), paused=False) is Health.HEALTHY
 
 
-def crowd_of(most: int, limit: int, *, times: int = 200) -> Crowd:
+def crowd_of(most: int, limit: int, *, times: int = 200) -> Concurrency:
     """What is known of a host that refuses each request beside more than ``limit``,
     while as many are sent at once as is thought right, and now and then one more."""
-    crowd = Crowd(most)
+    crowd = Concurrency(most)
     for nth in range(times):
         beside = min(most, crowd.limit + (nth % 10 == 0))
         outcome = SERVED if beside <= limit else REFUSED
@@ -299,7 +299,7 @@ def test_a_host_that_takes_all_keeps_all() -> None:
 
 
 def test_refusals_among_few_are_not_blamed_on_the_connections() -> None:
-    crowd = Crowd(8)
+    crowd = Concurrency(8)
     for nth in range(400):
         outcome = REFUSED if nth % 50 == 49 else SERVED
         permit = Permit(0.0, paced=True, beside=1 + nth % 8)
@@ -322,7 +322,7 @@ def test_of_a_host_that_never_refuses_the_rate_that_it_stood_is_kept(
     most: float,
 ) -> None:
     bounds = replace(BOUNDS, max_rate=most)
-    scope = Scope("example.org", bounds, spacing=0.0, concurrency=16)
+    scope = Slot("example.org", bounds, spacing=0.0, concurrency=16)
     now = 0.0
     kept = []
     for _ in range(90):
@@ -337,6 +337,6 @@ def test_of_a_host_that_never_refuses_the_rate_that_it_stood_is_kept(
     assert rate / 2 <= kept[-1].ceiling <= rate
     if most == 10.0:
         assert kept[-1].ceiling == most
-    later = Scope("example.org", bounds, spacing=0.0, concurrency=16)
+    later = Slot("example.org", bounds, spacing=0.0, concurrency=16)
     later.recall(kept[-1], 0.0)
     assert later.status(0.0).rate == pytest.approx(kept[-1].ceiling, rel=0.02)

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_politeness.core.governor import Bounds, Governor
+from scrapy_politeness.core.governor.control_law import Bounds, Governor
+from scrapy_politeness.core.governor.latency import Latency, Stage
 from scrapy_politeness.core.health import Health, health
-from scrapy_politeness.core.latency import Latency, Stage
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
-from scrapy_politeness.core.scope import Scope
+from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.core.snapshot import freeze, thaw
 from scrapy_politeness.simulator import (
     Balancer,
     Healthy,
     Latencies,
     QueueingServer,
-    Report,
+    Results,
     Server,
     lognormal,
     mixed,
@@ -32,7 +32,7 @@ from scrapy_politeness.simulator.servers import Reply, Wrapper
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scrapy_politeness.core.lessons import Change
+    from scrapy_politeness.core.governor.host_model import Change
 
 SERVED = Outcome(Verdict.SERVED)
 
@@ -55,7 +55,7 @@ class Crawl:
     than its spider, every ``gap`` seconds."""
 
     def __init__(self, bounds: Bounds, concurrency: int, *, gap: float = 0.0) -> None:
-        self.scope = Scope("example.org", bounds, spacing=0.0, concurrency=concurrency)
+        self.scope = Slot("example.org", bounds, spacing=0.0, concurrency=concurrency)
         self.changes: list[tuple[float, Change]] = []
         self.capped_for = 0.0
         self._gap = gap
@@ -79,8 +79,8 @@ class Crawl:
     ) -> Change:
         change = self.scope.settle(permit, outcome, now, chance)
         self.changes.append((now, change))
-        assert self.scope.lessons is not None
-        if self.scope.lessons.is_capped:
+        assert self.scope.model is not None
+        if self.scope.model.is_capped:
             self.capped_for += now - self._settled_at
         self._settled_at = now
         return change
@@ -97,7 +97,7 @@ def run(
     seconds: float = 1800.0,
     seed: int = 0,
     timeout: float = 30.0,
-) -> Report:
+) -> Results:
     return simulate([crawl], server, seconds=seconds, seed=seed, timeout=timeout)
 
 
@@ -228,11 +228,11 @@ def test_a_host_that_is_slow_for_its_own_reasons_is_back_at_its_rate_in_seconds(
 def test_the_governor_learns_nothing_from_what_the_cap_holds_back() -> None:
     crawl = Crawl(Bounds(max_rate=1000.0), 16)
     run(crawl, QueueingServer(20.0, variation=0.2), seconds=600.0)
-    lessons = crawl.scope.lessons
-    assert lessons is not None
-    assert lessons.is_capped
-    assert lessons.rate < 22
-    assert lessons.governor.rate < 200
+    model = crawl.scope.model
+    assert model is not None
+    assert model.is_capped
+    assert model.rate < 22
+    assert model.governor.rate < 200
     [change] = crawl.relieved
     assert change.new_rate < change.old_rate
 

@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from scrapy.settings import Settings
 
 from scrapy_politeness.config.policy import Policy
-from scrapy_politeness.core.governor import Bounds
+from scrapy_politeness.core.governor.control_law import Bounds
+from scrapy_politeness.core.governor.host_model import HostModel
 from scrapy_politeness.core.leases import HORIZON, Lease, Leases, grace
-from scrapy_politeness.core.lessons import Lessons
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
-from scrapy_politeness.core.scope import Scope
+from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.core.snapshot import freeze, thaw
+from scrapy_politeness.sharing.redis import Call, Keys, Link
+from scrapy_politeness.sharing.server_clock import ServerClock
 from scrapy_politeness.simulator import RetryAfter, TokenBucket, simulate
-from scrapy_politeness.stores.redis import Call, Keys, Link
-from scrapy_politeness.stores.server_clock import ServerClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 BOUNDS = Bounds(start_rate=10.0, max_rate=100.0)
 
 
-def a_scope() -> Scope:
-    scope = Scope("example.org", BOUNDS, spacing=0.0, concurrency=8)
+def a_scope() -> Slot:
+    scope = Slot("example.org", BOUNDS, spacing=0.0, concurrency=8)
     scope.join(Leases())
     return scope
 
 
-def granted(scope: Scope, *times: float, ask_at: float = 0.0) -> Scope:
+def granted(scope: Slot, *times: float, ask_at: float = 0.0) -> Slot:
     assert scope.leases is not None
     scope.leases.grant([Lease(at, 0.0) for at in times], ask_at)
     return scope
@@ -137,13 +137,13 @@ class TestLeases:
 
     def test_what_was_learned_together_is_there_again_after_the_return(self) -> None:
         scope = granted(a_scope(), 5.0)
-        lessons = scope.new_lessons()
-        scope.adopt(lessons)
+        model = scope.new_model()
+        scope.adopt(model)
         scope.part(5.0, chance=0.0)
-        assert scope.lessons is not lessons
+        assert scope.model is not model
         assert scope.leases is not None
         scope.join(scope.leases)
-        assert scope.lessons is lessons
+        assert scope.model is model
 
     def test_who_found_nobody_at_first_is_free_to_climb_later(self) -> None:
         scope = a_scope()
@@ -151,18 +151,18 @@ class TestLeases:
         scope.settle(scope.take(1.0), Outcome(Verdict.SERVED), 1.1, 0.5)
         assert scope.leases is not None
         scope.join(scope.leases)
-        assert scope.lessons is None
+        assert scope.model is None
         assert scope.terms.fastest == 1 / BOUNDS.max_rate
 
     def test_a_rate_of_ones_own_is_not_for_all(self) -> None:
         scope = a_scope()
-        scope.adopt(scope.new_lessons())
+        scope.adopt(scope.new_model())
         own = replace(BOUNDS, start_rate=2.0, max_rate=2.0)
         scope.reconfigure(own, spacing=0.0, floor=0.0)
         assert scope.terms.fastest == 0.5
-        assert scope.lessons is not None
-        assert scope.lessons.governor.rate == BOUNDS.start_rate
-        assert scope.new_lessons().governor.rate == BOUNDS.start_rate
+        assert scope.model is not None
+        assert scope.model.governor.rate == BOUNDS.start_rate
+        assert scope.new_model().governor.rate == BOUNDS.start_rate
 
     def test_a_crawl_delay_is_kept_although_a_lease_may_be_used_late(self) -> None:
         scope = a_scope()
@@ -171,12 +171,12 @@ class TestLeases:
 
 
 def test_a_clock_that_was_set_back_makes_nobody_deaf() -> None:
-    lessons = Lessons(BOUNDS)
+    model = HostModel(BOUNDS)
     for verdict, now in ((Verdict.SERVED, 9000.0), (Verdict.REFUSED, 9001.0)):
         permit = Permit(now, True, rate=10.0)
-        lessons.observe(permit, Outcome(verdict), now, 0.5)
+        model.observe(permit, Outcome(verdict), now, 0.5)
     changes = [
-        lessons.observe(
+        model.observe(
             Permit(now, True, rate=10.0), Outcome(Verdict.REFUSED), now + 0.1, 0.5
         )
         for now in (5000.0, 5001.0)
@@ -211,9 +211,9 @@ HISTORIES = st.lists(
 )
 
 
-def teach(lessons: Lessons, seed: list[tuple[str, float]]) -> list[float]:
+def teach(model: HostModel, seed: list[tuple[str, float]]) -> list[float]:
     return [
-        lessons.observe(permit, outcome, now, 0.5).new_rate
+        model.observe(permit, outcome, now, 0.5).new_rate
         for permit, outcome, now in history(seed)
     ]
 
@@ -224,9 +224,9 @@ class TestSnapshot:
     def test_a_governor_goes_on_elsewhere_as_if_nothing_had_happened(
         self, before: list[tuple[str, float]], after: list[tuple[str, float]]
     ) -> None:
-        here = Lessons(BOUNDS)
+        here = HostModel(BOUNDS)
         teach(here, before)
-        there = thaw(Lessons(BOUNDS), json.loads(json.dumps(freeze(here))))
+        there = thaw(HostModel(BOUNDS), json.loads(json.dumps(freeze(here))))
         assert teach(there, after) == teach(here, after)
 
     @given(HISTORIES, st.randoms(use_true_random=False), HISTORIES)
@@ -238,12 +238,12 @@ class TestSnapshot:
     def test_damage_is_found_or_harmless(
         self, before: list[tuple[str, float]], random: Any, after: list[Any]
     ) -> None:
-        lessons = Lessons(BOUNDS)
-        teach(lessons, before)
-        data = freeze(lessons)
+        model = HostModel(BOUNDS)
+        teach(model, before)
+        data = freeze(model)
         damage(data, random)
         try:
-            thawed = thaw(Lessons(BOUNDS), json.loads(json.dumps(data)))
+            thawed = thaw(HostModel(BOUNDS), json.loads(json.dumps(data)))
             rates = teach(thawed, after)
         except (ValueError, ArithmeticError):
             return
@@ -307,7 +307,7 @@ class TestServerClock:
 Grant = dict[str, Any]
 
 FIELDS = (
-    *("now", "revision", "cuts", "lessons", "silence", "late"),
+    *("now", "revision", "cuts", "model", "silence", "late"),
     *("waits", "nexts", "members"),
 )
 

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from scrapy_politeness.observe.census import Census, SlotView
 from scrapy_politeness.observe.histogram import Histogram
-from scrapy_politeness.observe.ledger import MOST_LABELS, Ledger
+from scrapy_politeness.observe.labels import MOST_LABELS, Ledger
 from scrapy_politeness.observe.metrics import Picture, Pictures
 from scrapy_politeness.observe.tally import Tallies
 from tests.crawl import REACTORS, Reactor, crawl, start_crawl

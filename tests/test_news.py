@@ -11,11 +11,11 @@ import pytest
 from scrapy.settings import Settings
 
 from scrapy_politeness.config.policy import Policy
-from scrapy_politeness.core.governor import Bounds
+from scrapy_politeness.core.governor.control_law import Bounds
 from scrapy_politeness.core.outcome import Outcome, Verdict
-from scrapy_politeness.core.scope import Scope
-from scrapy_politeness.giving_up import GivingUp
-from scrapy_politeness.observe.news import MOST_IN_STATS
+from scrapy_politeness.core.slot import Slot
+from scrapy_politeness.observe.events import MOST_IN_STATS
+from scrapy_politeness.scheduling.dead_hosts import DeadHosts
 from scrapy_politeness.simulator import (
     ConnectionLimit,
     Healthy,
@@ -34,13 +34,13 @@ from tests.settings import HOSTILE, NO_ROBOTS, fixed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scrapy_politeness.core.lessons import Change
+    from scrapy_politeness.core.governor.host_model import Change
     from scrapy_politeness.core.outcome import Permit
     from tests.site import Site
 
 
-def scope(key: str = "wiki.example.org", **bounds: Any) -> Scope:
-    return Scope(key, Bounds(**bounds), spacing=0.0, concurrency=8)
+def scope(key: str = "wiki.example.org", **bounds: Any) -> Slot:
+    return Slot(key, Bounds(**bounds), spacing=0.0, concurrency=8)
 
 
 def lines(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
@@ -152,7 +152,7 @@ def test_a_host_with_bad_luck_is_told_of_once(
     warnings = [r.getMessage() for r in later if r.levelno == logging.WARNING]
     assert all(re.search(r"pausing for \d\d", w) for w in warnings if "rate" in w)
     # What is not told is counted.
-    room.news.closed(room.census(3600))
+    room.events.closed(room.census(3600))
     assert room.crawler.stats is not None
     stats = room.crawler.stats.get_stats()
     assert stats["politeness/bad_luck"] > 0.5 * report.refused
@@ -235,10 +235,10 @@ def test_a_host_that_only_refuses_is_told_of_if_something_waits_for_it(
     caplog: pytest.LogCaptureFixture, waiting: int, told: list[str]
 ) -> None:
     slot, room = scope(), Newsroom()
-    giving_up = GivingUp(
+    dead_hosts = DeadHosts(
         Policy.read(Settings()),
         Mock(),
-        room.news,
+        room.events,
         lambda key: waiting,
         lambda key: slot,
         None,
@@ -246,7 +246,7 @@ def test_a_host_that_only_refuses_is_told_of_if_something_waits_for_it(
     refused = Outcome(Verdict.REFUSED, "429")
     for _ in range(3):
         change = slot.settle(slot.take(slot.ready_at), refused, slot.ready_at, 0.0)
-        giving_up.learned(slot, refused, change)
+        dead_hosts.learned(slot, refused, change)
     warnings = lines(caplog, logging.WARNING)
     start = "wiki.example.org: nothing served, 3 times in a row, last because of "
     assert warnings == [f"{start}{end} (POLITENESS_GIVE_UP_AFTER)" for end in told]

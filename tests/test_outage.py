@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from scrapy_politeness.core.governor import Bounds
+from scrapy_politeness.core.governor.control_law import Bounds
 from scrapy_politeness.core.outage import Outages
 from scrapy_politeness.core.outcome import Outcome, Verdict
-from scrapy_politeness.core.scope import Scope
+from scrapy_politeness.core.slot import Slot
 
 DAY, HOUR = 86400.0, 3600.0
 
@@ -42,7 +42,7 @@ def test_a_host_that_never_serves_is_given_up_after_a_day(
     outcome: Outcome, latency: float, sent: int
 ) -> None:
     """However many requests wait for it."""
-    kept, slot = outages(), Scope("a.example", Bounds(), spacing=0.0, concurrency=8)
+    kept, slot = outages(), Slot("a.example", Bounds(), spacing=0.0, concurrency=8)
     now, asked = 0.0, 0
     while not kept.is_beyond_hope(slot.key):
         now = max(now, slot.ready_at)

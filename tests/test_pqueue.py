@@ -27,13 +27,13 @@ from scrapy.squeues import (
 from scrapy.utils.misc import build_from_crawler
 
 from scrapy_politeness import PolitePriorityQueue
-from scrapy_politeness.job import (
+from scrapy_politeness.storage.job import (
     SIGNATURE,
     has_requests_of_others,
     has_requests_of_ours,
 )
 from tests.crawl import crawl, start_crawl
-from tests.ready import conduct_of, page, urls
+from tests.ready import page, parts_of, urls
 from tests.spiders import Pages
 
 if TYPE_CHECKING:
@@ -203,14 +203,14 @@ def test_a_slot_with_requests_waiting_is_not_forgotten(
     crawler: Callable[..., Crawler],
 ) -> None:
     made = crawler(POLITENESS_MAX_SLOTS=3)
-    layers = conduct_of(made).layers
+    registry = parts_of(made).registry
     queue = PolitePriorityQueue.from_crawler(made, LifoMemoryQueue, "")
     queue.push(page("waiting/1"))
-    waiting, idle = layers.slot("waiting"), layers.slot("idle")
+    waiting, idle = registry.slot("waiting"), registry.slot("idle")
     for number in range(20):
-        layers.slot(f"h{number}")
-    assert layers.seen("waiting") is waiting is not None
-    assert layers.seen("idle") is not idle
+        registry.slot(f"h{number}")
+    assert registry.seen("waiting") is waiting is not None
+    assert registry.seen("idle") is not idle
 
 
 def test_many_requests_come_out_once_each(make_queue: Make) -> None:

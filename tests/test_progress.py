@@ -19,8 +19,8 @@ from scrapy_politeness.config.settings import PolicyError
 from scrapy_politeness.core.health import Health, Status
 from scrapy_politeness.core.pace import Limit
 from scrapy_politeness.observe import progress as progress_module
-from scrapy_politeness.observe.board import draw
 from scrapy_politeness.observe.census import Census, SlotView
+from scrapy_politeness.observe.dashboard import draw
 from scrapy_politeness.observe.progress import Outlook
 from scrapy_politeness.observe.screen import Screen
 from scrapy_politeness.observe.tally import Tally

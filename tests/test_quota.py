@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_politeness.core.governor import Bounds
+from scrapy_politeness.core.governor.control_law import Bounds
 from scrapy_politeness.core.outcome import Outcome, Verdict
-from scrapy_politeness.core.quota import Quota, read_quota
-from scrapy_politeness.core.scope import Scope
+from scrapy_politeness.core.quota import Quota
+from scrapy_politeness.core.slot import Slot
+from scrapy_politeness.http.quota_headers import read_quota
 from scrapy_politeness.simulator import (
     FixedWindow,
     QuotaHeaders,
@@ -96,7 +97,7 @@ def test_headers(headers: dict[str, str], quota: Quota | None) -> None:
 def test_nothing_is_sent_when_nothing_is_left_but_not_for_a_year(
     verdict: Verdict,
 ) -> None:
-    scope = Scope("example.org", Bounds(), spacing=0.0, concurrency=1)
+    scope = Slot("example.org", Bounds(), spacing=0.0, concurrency=1)
     for reset, held in ((60.0, 60.0), (1e7, 3600.0)):
         outcome = Outcome(verdict, quota=Quota(0, reset))
         scope.settle(scope.take(0.0), outcome, 0.0, 0.0)
@@ -124,7 +125,7 @@ def test_a_host_that_tells_its_limit_is_used_fully_and_never_refuses(
     server: CountingServer,
 ) -> None:
     bounds = Bounds(start_rate=1.0, max_rate=100.0)
-    scope = Scope("example.org", bounds, spacing=0.0, concurrency=16)
+    scope = Slot("example.org", bounds, spacing=0.0, concurrency=16)
     report = simulate([scope], QuotaHeaders(server))
     assert report.efficiency >= 0.98
     assert report.refusals_per_100 <= 0.1

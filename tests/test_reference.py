@@ -14,14 +14,14 @@ import scrapy_politeness
 from scrapy_politeness import PolitenessExtension, RateLimiter, signals
 from scrapy_politeness.commands.politeness import Command
 from scrapy_politeness.config.policy import SETTINGS
-from scrapy_politeness.core.governor import Bounds
-from scrapy_politeness.core.scope import Scope
-from scrapy_politeness.observe.ledger import Ledger
+from scrapy_politeness.core.governor.control_law import Bounds
+from scrapy_politeness.core.slot import Slot
+from scrapy_politeness.observe.labels import Ledger
 from scrapy_politeness.observe.metrics import Picture, Pictures
 from scrapy_politeness.simulator import TokenBucket, simulate
 from tests.documents import README, ROOT, Document, quoted
 from tests.observed import Newsroom
-from tests.ready import conduct_of
+from tests.ready import parts_of
 from tests.tables import REFERENCE, TABLES
 
 if TYPE_CHECKING:
@@ -89,9 +89,9 @@ def test_signals_with_their_arguments() -> None:
 
         receivers.append(receive)
         room.crawler.signals.connect(receive, getattr(signals, name))
-    scope = Scope("host", Bounds(), spacing=0.0, concurrency=8)
+    scope = Slot("host", Bounds(), spacing=0.0, concurrency=8)
     simulate([room.observe(scope)], TokenBucket(4, burst=8), seconds=1800)
-    room.news.resumed(scope)
+    room.events.resumed(scope)
     rows = REFERENCE.rows("Signals")
     assert {quoted(row[0])[0]: set(quoted(row[1])) for row in rows} == received
 
@@ -101,9 +101,9 @@ def members_of_signals() -> list[str]:
 
 
 def test_metrics(crawler: Callable[..., Crawler]) -> None:
-    conduct = conduct_of(crawler())
-    census = conduct.stock.census(0.0)
-    waits = conduct.stock.tallies.waits
+    parts = parts_of(crawler())
+    census = parts.stock.census(0.0)
+    waits = parts.stock.tallies.waits
     pictures = Pictures()
     pictures.latest = Picture(
         census, Ledger().accounts(census), waits.cumulative(), waits.sum

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_politeness.core.cause import Cause
-from scrapy_politeness.observe.names import printable
+from scrapy_politeness.http.names import printable
 from scrapy_politeness.observe.report import read_report
 from tests.browser import look_at
 from tests.crawl import REACTORS, Reactor, crawl

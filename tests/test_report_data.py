@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_politeness.core.governor import Bounds
-from scrapy_politeness.core.scope import Scope
-from scrapy_politeness.observe.names import printable
+from scrapy_politeness.core.governor.control_law import Bounds
+from scrapy_politeness.core.slot import Slot
+from scrapy_politeness.core.text import percent
+from scrapy_politeness.http.names import printable
 from scrapy_politeness.observe.page import render
 from scrapy_politeness.observe.report import MARK, Report, read_report
 from scrapy_politeness.observe.reporter import MOST_LISTED, MOST_PLOTTED, write_report
 from scrapy_politeness.observe.sampler import Sampler
 from scrapy_politeness.observe.tally import MOST_TALLIED
-from scrapy_politeness.observe.text import percent
 from scrapy_politeness.observe.timeline import MOST_BUCKETS, Timeline
 from scrapy_politeness.simulator import RetryAfter, TokenBucket, simulate
 from tests.browser import look_at
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 TWO_DAYS = 48 * 3600.0
 
 
-def scope(key: str, **bounds: Any) -> Scope:
-    return Scope(key, Bounds(**bounds), spacing=0.0, concurrency=8)
+def scope(key: str, **bounds: Any) -> Slot:
+    return Slot(key, Bounds(**bounds), spacing=0.0, concurrency=8)
 
 
-def crawl_of(seconds: float, *scopes: Scope, limit: float = 0.5) -> Newsroom:
+def crawl_of(seconds: float, *scopes: Slot, limit: float = 0.5) -> Newsroom:
     room = Newsroom(sampler=Sampler(0.0))
     for slot in scopes:
         server = RetryAfter(TokenBucket(limit, burst=5))

@@ -14,7 +14,7 @@ from scrapy.http.request import NO_CALLBACK
 from scrapy.settings import Settings
 
 from scrapy_politeness.config.policy import Policy
-from scrapy_politeness.robots import OWN_FETCH, Robots
+from scrapy_politeness.robots.fetching import OWN_FETCH, Robots
 from tests.crawl import REACTORS, Reactor, crawl, start_crawl
 from tests.settings import fixed
 from tests.site import Answer
@@ -413,8 +413,8 @@ class Library:
         self.robots = Robots(
             Policy.read(Settings()),
             engine=Mock(),
-            layers=Mock(slot_for=lambda request: None),
-            news=Mock(),
+            registry=Mock(slot_for=lambda request: None),
+            listener=Mock(),
             spider=None,
             watch=lambda: None,
             remembered=2,

@@ -13,10 +13,10 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError
 from redis.retry import Retry
 
-from scrapy_politeness.placement import Placement, Where
 from scrapy_politeness.scrapy_redis import PoliteQueue
+from scrapy_politeness.storage.placement import Placement, Where
 from tests.crawl import DEFAULT_REACTOR, WARNINGS, start_crawl
-from tests.ready import conduct_of, page, urls
+from tests.ready import page, parts_of, urls
 from tests.settings import NO_ROBOTS
 from tests.site import Answer
 from tests.spiders import Pages
@@ -302,7 +302,7 @@ def test_what_is_held_is_found_by_whoever_looks_first(make_queue: Make) -> None:
     one.push(placed("a/1", Where.HELD, 0.5, meta={"k": "v"}))
     assert urls(other) == []
     assert len(one) == len(other) == 1  # so nobody closes
-    alarm = conduct_of(other._shared._spider.crawler).alarm
+    alarm = parts_of(other._shared._spider.crawler).alarm
     assert pushed_at + 0.4 < alarm.at < time.monotonic() + 0.6
     time.sleep(0.6)
     popped = other.pop() or other.pop()  # who has to look first is woken again
@@ -451,8 +451,8 @@ def test_what_cannot_be_pushed_waits_until_redis_is_back(
 def test_the_engine_is_woken_to_look_again(make_queue: Make) -> None:
     queue = make_queue()
     assert queue.pop() is None
-    conduct = conduct_of(queue._shared._spider.crawler)
-    assert 0 < conduct.alarm.at - time.monotonic() <= 1
+    parts = parts_of(queue._shared._spider.crawler)
+    assert 0 < parts.alarm.at - time.monotonic() <= 1
 
 
 def test_requests_of_another_queue_are_left_alone(

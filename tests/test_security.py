@@ -15,10 +15,10 @@ from scrapy import Request
 import scrapy_politeness
 from scrapy_politeness.observe.reporter import write_report
 from scrapy_politeness.observe.sampler import Sampler
-from scrapy_politeness.stores.state import State
+from scrapy_politeness.storage.state_file import StateFile
 from tests.crawl import start_crawl
 from tests.observed import Newsroom
-from tests.ready import conduct_of
+from tests.ready import parts_of
 from tests.settings import NO_ROBOTS
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def test_a_state_file_that_is_none_is_an_error(
     path = tmp_path / "state"
     put(path)
     with pytest.raises(ValueError, match="cannot be opened"):
-        State(path)
+        StateFile(path)
     assert path.is_symlink() or path.exists()
 
 
@@ -127,14 +127,14 @@ def test_a_dot_behind_its_name_gives_a_host_no_other_limits(
     crawler: Callable[..., Crawler],
 ) -> None:
     limits = {"a.example": {"limit": "1/5s"}}
-    layers = conduct_of(
+    registry = parts_of(
         crawler(POLITENESS_LIMITS=limits, POLITENESS_EXEMPT=["b.example"])
-    ).layers
-    slot = layers.slot_for(Request("http://A.example./page"))
-    assert slot is layers.slot_for(Request("http://a.example/"))
+    ).registry
+    slot = registry.slot_for(Request("http://A.example./page"))
+    assert slot is registry.slot_for(Request("http://a.example/"))
     assert slot is not None
     assert slot.rate <= 0.2
-    assert layers.slot_for(Request("http://b.example./")) is None
+    assert registry.slot_for(Request("http://b.example./")) is None
 
 
 def test_whoever_deletes_all_keys_in_redis_makes_nobody_faster(

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_politeness.core.governor import Bounds
-from scrapy_politeness.core.lessons import Change
+from scrapy_politeness.core.governor.control_law import Bounds
+from scrapy_politeness.core.governor.host_model import Change
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.core.quota import Quota
-from scrapy_politeness.core.scope import Scope
+from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.simulator import (
     ConnectionLimit,
     FixedWindow,
     Network,
     QueueingServer,
     QuotaHeaders,
-    Report,
+    Results,
     RetryAfter,
     Server,
     SlidingWindow,
@@ -291,8 +291,8 @@ def test_several_clients_share_one_limit() -> None:
     )
 
 
-def hour(seed: int) -> Report:
-    scope = Scope("host", BOUNDS, spacing=0.0, concurrency=8)
+def hour(seed: int) -> Results:
+    scope = Slot("host", BOUNDS, spacing=0.0, concurrency=8)
     return simulate([scope], RetryAfter(TokenBucket(4.0, 20)), seed=seed)
 
 

@@ -13,11 +13,11 @@ import pytest
 from scrapy import Request
 
 from scrapy_politeness import PolitenessExtension
-from scrapy_politeness.core.governor import Bounds
+from scrapy_politeness.core.governor.control_law import Bounds
 from scrapy_politeness.core.learned import Learned
-from scrapy_politeness.core.scope import Scope
-from scrapy_politeness.records import Records
-from scrapy_politeness.stores.state import Entry, State
+from scrapy_politeness.core.slot import Slot
+from scrapy_politeness.storage.records import Records
+from scrapy_politeness.storage.state_file import Entry, StateFile
 from tests.crawl import REACTORS, Crawl, Reactor, crawl, start_crawl
 from tests.lag import METER
 from tests.settings import NO_ROBOTS
@@ -45,17 +45,17 @@ def save(
     pauses: dict[str, float] | None = None,
     learned: dict[str, Entry | None] | None = None,
 ) -> None:
-    with State(path) as state:
+    with StateFile(path) as state:
         state.write(pauses or {}, learned or {})
 
 
 def pauses(path: Path) -> dict[str, float]:
-    with State(path) as state:
+    with StateFile(path) as state:
         return state.pauses(NOW)
 
 
 def learned(path: Path, slot: str) -> Entry | None:
-    with State(path) as state:
+    with StateFile(path) as state:
         return state.learned(slot)
 
 
@@ -67,7 +67,7 @@ def execute(path: Path, statement: str, *rows: tuple[object, ...]) -> None:
 @contextmanager
 def recording(path: Path) -> Iterator[Records]:
     """Nothing is saved on time here, only at once and in the end."""
-    records = Records(State(path), later=Mock())
+    records = Records(StateFile(path), later=Mock())
     yield records
     records.close()
     finish(records)
@@ -77,8 +77,8 @@ def finish(records: Records) -> None:
     records._writer.shutdown(wait=True)
 
 
-def slot_that_knows(key: str, knows: Learned) -> Scope:
-    slot = Scope(key, Bounds(), spacing=0.0, concurrency=8)
+def slot_that_knows(key: str, knows: Learned) -> Slot:
+    slot = Slot(key, Bounds(), spacing=0.0, concurrency=8)
     slot.recall(knows, 0.0)
     return slot
 
@@ -87,7 +87,7 @@ def test_pauses_are_there_until_they_are_over(path: Path) -> None:
     save(path, {"a": NOW + 5, "b": NOW - 1})
     save(path, {"a": NOW + 60})
     assert pauses(path) == {"a": 60.0}
-    with State(path) as state:
+    with StateFile(path) as state:
         state.tidy(NOW + 61)
         assert state.pauses(NOW) == {}
 
@@ -115,7 +115,7 @@ def test_damaged_pauses_are_dropped_with_one_warning(
     save(path, {"a": NOW + 60})
     damage = (("b", "soon"), ("c", None), ("d", b"x"), ("e", float("inf")), (b"f", NOW))
     execute(path, "INSERT INTO pauses VALUES (?, ?)", *damage)
-    with State(path) as state:
+    with StateFile(path) as state:
         assert state.pauses(NOW) == {"a": 60.0}
         state.tidy(NOW)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
@@ -195,7 +195,7 @@ def test_a_file_of_a_newer_version_is_left_alone(path: Path) -> None:
     execute(path, "PRAGMA user_version = 3")
     before = path.read_bytes()
     with pytest.raises(ValueError, match="format 3 is of a newer scrapy-politeness"):
-        State(path)
+        StateFile(path)
     assert path.read_bytes() == before
 
 
@@ -222,16 +222,16 @@ def test_a_database_of_another_program_is_left_alone(path: Path) -> None:
     execute(path, "CREATE TABLE thesis (chapter TEXT)")
     before = path.read_bytes()
     with pytest.raises(ValueError, match="another program"):
-        State(path)
+        StateFile(path)
     assert path.read_bytes() == before
 
 
 def test_a_file_that_cannot_be_opened_gives_a_clear_error(path: Path) -> None:
     path.mkdir()
     with pytest.raises(ValueError, match=r"state\.sqlite cannot be opened"):
-        State(path)
+        StateFile(path)
     with pytest.raises(ValueError, match="cannot be opened"):
-        State(Path("/dev/null/state.sqlite"))
+        StateFile(Path("/dev/null/state.sqlite"))
 
 
 def test_an_old_entry_is_trusted_less(path: Path) -> None:
@@ -360,7 +360,7 @@ def test_two_processes_may_use_one_file(site: Callable[..., Site], path: Path) -
         assert len(result.items) == len(urls)
         assert "Traceback" not in result.log
         assert "The state file" not in result.log
-    with State(path) as state:
+    with StateFile(path) as state:
         assert all(state.learned(host) for host in hosts)
 
 

@@ -13,12 +13,12 @@ from scrapy.http.request import NO_CALLBACK
 
 from scrapy_politeness.core.budget import Budget
 from scrapy_politeness.core.cause import Block
-from scrapy_politeness.core.governor import Bounds
+from scrapy_politeness.core.governor.control_law import Bounds
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.pace import Limit
 from scrapy_politeness.core.route import Route
-from scrapy_politeness.core.scope import Scope
-from scrapy_politeness.tickets import State, Ticket, Tickets
+from scrapy_politeness.core.slot import Slot
+from scrapy_politeness.scheduling.tickets import State, Ticket, Tickets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,9 +43,9 @@ class Downloader:
         return request not in self.lost
 
 
-def slot(name: str = "host", rate: float = 1.0, concurrency: int = 8) -> Scope:
+def slot(name: str = "host", rate: float = 1.0, concurrency: int = 8) -> Slot:
     bounds = Bounds(start_rate=rate, max_rate=rate, adaptive=False)
-    return Scope(name, bounds, spacing=0.0, concurrency=concurrency)
+    return Slot(name, bounds, spacing=0.0, concurrency=concurrency)
 
 
 @pytest.fixture
@@ -220,7 +220,7 @@ def test_what_the_downloader_has_lost_is_found(
 def test_a_slot_announces_when_it_may_be_ready_at_another_time() -> None:
     told = Mock()
     bounds = Bounds(start_rate=1.0)
-    host = Scope("host", bounds, spacing=0.0, concurrency=8, listeners=[told])
+    host = Slot("host", bounds, spacing=0.0, concurrency=8, listeners=[told])
     assert host.block(Block.PAUSE, 10.0)
     assert not host.block(Block.PAUSE, 5.0)
     assert told.call_count == 1

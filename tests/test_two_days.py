@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from scrapy_politeness.core.governor import Bounds
-from scrapy_politeness.core.scope import Scope
+from scrapy_politeness.core.governor.control_law import Bounds
+from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.simulator import (
     FixedWindow,
     QuotaHeaders,
@@ -41,7 +41,7 @@ def hosts() -> dict[str, Host]:
         "dates, wrong clock": Dated(SlidingWindow(60, 600.0), has_date=False),
     }
     return {
-        name: Host(Scope(name, BOUNDS, spacing=0.0, concurrency=4), server)
+        name: Host(Slot(name, BOUNDS, spacing=0.0, concurrency=4), server)
         for name, server in servers.items()
     }
 

@@ -12,14 +12,14 @@ from scrapy_politeness.core.quota import Quota
 from scrapy_politeness.simulator import (
     Balancer,
     BrokenPages,
+    Downtime,
     Healthy,
     Latencies,
     Noise,
-    Outage,
     Persistence,
     QueueingServer,
     QuotaOnPages,
-    Report,
+    Results,
     RetryAfter,
     Server,
     Slots,
@@ -51,7 +51,7 @@ def outcomes(
 
 def crawl(
     server: Server, pages: int, *, rate: float = 10.0, seconds: float = 3600.0
-) -> Report:
+) -> Results:
     law = Metronome(rate)
     return simulate([law], server, seconds=seconds, network=STILL, pages=pages)
 
@@ -109,7 +109,7 @@ def test_noise_may_end() -> None:
     ],
 )
 def test_in_an_outage_everything_fails(failure: Failure, verdict: Verdict) -> None:
-    server = Outage(Healthy(10.0), 100.0, 200.0, failure)
+    server = Downtime(Healthy(10.0), 100.0, 200.0, failure)
     client = Metronome(10.0)
     report = simulate([client], server, seconds=300.0, network=STILL, timeout=5.0)
     assert len(client.times(verdict)) == pytest.approx(1000, abs=2)
@@ -119,7 +119,7 @@ def test_in_an_outage_everything_fails(failure: Failure, verdict: Verdict) -> No
 
 
 def test_a_host_that_is_down_from_the_start_allows_nothing_until_it_is_back() -> None:
-    server = Outage(Healthy(10.0), 0.0, 60.0, refused(retry_after=60.0))
+    server = Downtime(Healthy(10.0), 0.0, 60.0, refused(retry_after=60.0))
     report = simulate([Metronome(10.0)], server, seconds=120.0, network=STILL)
     assert report.reached_at is None
     assert server.allowed(0.0, 60.0) == 0.0
@@ -127,7 +127,7 @@ def test_a_host_that_is_down_from_the_start_allows_nothing_until_it_is_back() ->
 
 
 def test_an_outage_fills_no_queue() -> None:
-    server = Outage(QueueingServer(2.0), 0.0, 60.0, error())
+    server = Downtime(QueueingServer(2.0), 0.0, 60.0, error())
     served = [at for at, it in outcomes(server) if it.verdict is Verdict.SERVED]
     assert served[0] == pytest.approx(60.5)
 
@@ -288,7 +288,7 @@ def test_a_page_that_is_known_to_fail_says_nothing_about_the_host() -> None:
 
 
 def test_an_outage_is_no_failure_of_the_pages() -> None:
-    report = crawl(Outage(Healthy(10.0), 0.0, 30.0, refused()), 1000)
+    report = crawl(Downtime(Healthy(10.0), 0.0, 30.0, refused()), 1000)
     assert report.pages is not None
     assert (report.pages.served, report.pages.given_up) == (1000, ())
     assert report.seconds == pytest.approx(130.0, abs=35.0)

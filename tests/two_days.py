@@ -14,15 +14,15 @@ from heapq import heappop, heappush
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from scrapy_politeness.core.agenda import Agenda
-from scrapy_politeness.core.hints import retry_after
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
+from scrapy_politeness.core.time_heap import TimeHeap
+from scrapy_politeness.http.retry_after import retry_after
 from scrapy_politeness.simulator.servers import Reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from scrapy_politeness.core.scope import Scope
+    from scrapy_politeness.core.slot import Slot
     from scrapy_politeness.simulator import Server
 
 HOUR = 3600.0
@@ -83,7 +83,7 @@ class Host:
     """One slot, its server, and what was seen of it. Times are those of the server:
     seconds since the crawl began."""
 
-    scope: Scope
+    scope: Slot
     server: Any
     sent_at: list[float] = field(default_factory=list)
     served_at: list[float] = field(default_factory=list)
@@ -116,7 +116,7 @@ class TwoDays:
         self._asleep = asleep
         self._longest_wait = longest_wait
         self._random = Random(1)
-        self._agenda = Agenda()
+        self._agenda = TimeHeap()
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._number = 0
         for key in self._hosts:

@@ -11,13 +11,13 @@ from scrapy import Spider
 from scrapy.exceptions import UsageError
 from scrapy.utils.url import strip_url
 
+from scrapy_politeness.commands.explanation import lines
+from scrapy_politeness.commands.output import CommandError, say, say_json
 from scrapy_politeness.commands.probe import Finding, RobotsProbe
 from scrapy_politeness.commands.state import Known, open_state, read
-from scrapy_politeness.commands.terminal import CommandError, say, say_json
-from scrapy_politeness.commands.verdict import lines
 from scrapy_politeness.config.policy import Policy
 from scrapy_politeness.core.pace import Limit
-from scrapy_politeness.observe.names import public
+from scrapy_politeness.http.names import public
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace

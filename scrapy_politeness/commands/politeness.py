@@ -11,7 +11,7 @@ from scrapy.exceptions import UsageError
 from scrapy.settings import SETTINGS_PRIORITIES
 
 from scrapy_politeness.commands import check, report, simulate, state
-from scrapy_politeness.commands.terminal import CommandError, warn
+from scrapy_politeness.commands.output import CommandError, warn
 from scrapy_politeness.config.settings import PolicyError
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from scrapy import Request, Spider
 from scrapy.settings import default_settings
 from scrapy.utils.misc import build_from_crawler, load_object
 
-from scrapy_politeness.addon import Addon
+from scrapy_politeness.components.addon import Addon
+from scrapy_politeness.components.extension import PolitenessExtension
 from scrapy_politeness.config.policy import Policy
-from scrapy_politeness.extension import PolitenessExtension
-from scrapy_politeness.robots import robots_request, site_of
-from scrapy_politeness.robots_txt import Wishes, readable
+from scrapy_politeness.robots.fetching import robots_request, site_of
+from scrapy_politeness.robots.rules import Wishes, readable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from scrapy.http import Response
     from scrapy.settings import BaseSettings
 
-    from scrapy_politeness.conduct import Conduct
+    from scrapy_politeness.components.parts import Parts
     from scrapy_politeness.config.slots import SlotPolicy
     from scrapy_politeness.core.health import Status
 
@@ -107,29 +107,29 @@ class RobotsProbe(Spider):
     async def _find(self) -> Finding:
         politeness = self.crawler.get_extension(PolitenessExtension)
         assert politeness is not None
-        conduct = politeness.conduct
+        parts = politeness.parts
         page = Request(self.page)
-        key = conduct.layers.key_for(page)
+        key = parts.registry.key_for(page)
         self.look(key)
-        scope = conduct.layers.slot_for(page)
+        scope = parts.registry.slot_for(page)
         if scope is None:
-            return Finding(key, await self._ask(page, conduct), None, None)
+            return Finding(key, await self._ask(page, parts), None, None)
         robots = None
         if scope.status(time.monotonic()).silent_for <= PATIENCE:
-            robots = await self._ask(page, conduct)
-            conduct.robots.obey(page, scope)
+            robots = await self._ask(page, parts)
+            parts.robots.obey(page, scope)
         status = scope.status(time.monotonic())
-        return Finding(key, robots, status, conduct.policy.for_slot(key))
+        return Finding(key, robots, status, parts.policy.for_slot(key))
 
-    async def _ask(self, page: Request, conduct: Conduct) -> RobotsFile:
+    async def _ask(self, page: Request, parts: Parts) -> RobotsFile:
         request = robots_request(site_of(page), "dont_retry")
         request.meta["download_timeout"] = _TIMEOUT
         try:
-            response = await conduct.engine.download(request)
+            response = await parts.engine.download(request)
         except Exception as error:  # whatever a download may raise
             text = f"{type(error).__name__}: {error}"
             return RobotsFile(request.url, error=text)
-        return self._read(response, conduct.robots.user_agent_for(request))
+        return self._read(response, parts.robots.user_agent_for(request))
 
     def _read(self, response: Response, agent: str) -> RobotsFile:
         parser = load_object(self.crawler.settings["ROBOTSTXT_PARSER"])

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from scrapy_politeness.commands.terminal import CommandError, say, say_json, table
+from scrapy_politeness.commands.output import CommandError, say, say_json, table
+from scrapy_politeness.core.text import counted, duration, escaped, shortened
 from scrapy_politeness.observe.figures import columns
 from scrapy_politeness.observe.report import read_report
-from scrapy_politeness.observe.text import counted, duration, escaped, shortened
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace

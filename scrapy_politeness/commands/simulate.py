@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from scrapy.exceptions import UsageError
 
-from scrapy_politeness.commands.plot import FINE, PLAIN, Plot
-from scrapy_politeness.commands.terminal import CommandError, encodable, say, say_json
+from scrapy_politeness.commands.output import CommandError, encodable, say, say_json
+from scrapy_politeness.commands.text_plot import FINE, PLAIN, TextPlot
 from scrapy_politeness.config import rules
 from scrapy_politeness.config.policy import Policy
-from scrapy_politeness.core.scope import Scope
+from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.simulator import (
     FixedWindow,
     Healthy,
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
     from scrapy.commands import ScrapyCommand
 
-    from scrapy_politeness.core.governor import Bounds
+    from scrapy_politeness.core.governor.control_law import Bounds
     from scrapy_politeness.core.pace import Limit
-    from scrapy_politeness.simulator import Report, Server
-    from scrapy_politeness.simulator.report import Log
+    from scrapy_politeness.simulator import Results, Server
+    from scrapy_politeness.simulator.results import Log
     from scrapy_politeness.simulator.servers import CountingServer
 
 SUMMARY = "Simulate a crawl of a host with a limit such as 200/10s"
@@ -117,7 +117,7 @@ def run(command: ScrapyCommand, opts: Namespace) -> int:
         server = Slots.under_timeouts(
             server, policy.concurrency, network.round_trip, shares["timeouts"], timeout
         )
-    law = Scope("host", bounds, spacing=policy.spacing, concurrency=policy.concurrency)
+    law = Slot("host", bounds, spacing=policy.spacing, concurrency=policy.concurrency)
     report = simulate(
         [law], server, seconds=seconds, seed=seed, network=network, timeout=timeout
     )
@@ -197,7 +197,7 @@ def _plot(log: Log, rate: float, period: float, seconds: float) -> str:
     bins = max(1, int(min(columns, windows, seconds * rate / _FEWEST)))
     served = _counts(log.served_at, bins, seconds)
     refused = _counts(log.refused_at, columns, seconds)
-    plot = Plot(
+    plot = TextPlot(
         heights=[served[n * bins // columns] * bins / seconds for n in range(columns)],
         line=rate,
         marks=[count > 0 for count in refused],
@@ -207,10 +207,10 @@ def _plot(log: Log, rate: float, period: float, seconds: float) -> str:
     drawn = plot.draw()
     if encodable(drawn) == drawn:
         return drawn
-    return Plot(plot.heights, rate, plot.marks, seconds, PLAIN).draw()
+    return TextPlot(plot.heights, rate, plot.marks, seconds, PLAIN).draw()
 
 
-def _summary(report: Report, rate: float, bounds: Bounds, ideal: str) -> str:
+def _summary(report: Results, rate: float, bounds: Bounds, ideal: str) -> str:
     text = (
         f"{report.served} pages in {report.seconds:.6g} s: {report.efficiency:.1%} of "
         f"{ideal}, {report.refused} refused ({report.refusals_per_100:.2f} per 100 "
@@ -233,7 +233,7 @@ def _summary(report: Report, rate: float, bounds: Bounds, ideal: str) -> str:
     return text
 
 
-def _as_dict(limit: str, rate: float, report: Report) -> dict[str, object]:
+def _as_dict(limit: str, rate: float, report: Results) -> dict[str, object]:
     names = ("seconds", "served", "refused", "unlucky", "timed_out", "failed")
     return {
         "limit": limit,

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy.exceptions import UsageError
 
-from scrapy_politeness.commands.terminal import CommandError, say, say_json, table, warn
+from scrapy_politeness.commands.output import CommandError, say, say_json, table, warn
 from scrapy_politeness.config.policy import Policy
-from scrapy_politeness.observe.text import counted, duration, escaped, rate, shortened
-from scrapy_politeness.stores.state import State
+from scrapy_politeness.core.text import counted, duration, escaped, rate, shortened
+from scrapy_politeness.storage.state_file import StateFile
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from scrapy.commands import ScrapyCommand
 
-    from scrapy_politeness.stores.state import Entry
+    from scrapy_politeness.storage.state_file import Entry
 
 SUMMARY = "Show, export or forget what earlier runs learned about hosts"
 
@@ -101,26 +101,26 @@ def run(command: ScrapyCommand, opts: Namespace) -> int:
         raise CommandError(f"cannot use {escaped(str(path))}: {error}") from None
 
 
-def open_state(path: Path) -> State:
+def open_state(path: Path) -> StateFile:
     """Only an existing one: looking must not create it."""
     name = escaped(str(path))
     if not path.is_file():
         raise CommandError(f"there is no state file {name}; a crawl creates it")
     try:
-        return State(path)
+        return StateFile(path)
     except ValueError as error:
         raise CommandError(
             f"{name} is not a state file: {escaped(str(error))}"
         ) from None
 
 
-def read(state: State, slots: Sequence[str], wall_now: float) -> list[Known]:
+def read(state: StateFile, slots: Sequence[str], wall_now: float) -> list[Known]:
     """Warn about damaged entries, and skip them."""
     pauses = state.pauses(wall_now)
     return [Known(s, _entry(state, s), pauses.get(s, 0.0)) for s in slots]
 
 
-def _entry(state: State, slot: str) -> Entry | None:
+def _entry(state: StateFile, slot: str) -> Entry | None:
     try:
         return state.learned(slot)
     except ValueError as error:
@@ -137,7 +137,7 @@ def _check_usage(opts: Namespace) -> None:
         raise UsageError("--all is for forget only")
 
 
-def _show(state: State, opts: Namespace) -> int:
+def _show(state: StateFile, opts: Namespace) -> int:
     wall_now = time.time()
     slots, unknown = _chosen(state, opts)
     known = [k for k in read(state, slots, wall_now) if k.entry or k.pause_left]
@@ -164,7 +164,7 @@ def _exported(known: Known, wall_now: float) -> dict[str, object]:
     }
 
 
-def _forget(state: State, opts: Namespace) -> int:
+def _forget(state: StateFile, opts: Namespace) -> int:
     slots, unknown = _chosen(state, opts)
     if opts.all:
         state.forget_all()
@@ -178,7 +178,7 @@ def _forget(state: State, opts: Namespace) -> int:
     return int(unknown)
 
 
-def _chosen(state: State, opts: Namespace) -> tuple[list[str], bool]:
+def _chosen(state: StateFile, opts: Namespace) -> tuple[list[str], bool]:
     """Return the slots to work on, and whether others were asked for."""
     known = state.slots()
     if not opts.hosts:

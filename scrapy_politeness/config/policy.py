@@ -22,7 +22,7 @@ from scrapy_politeness.config.settings import (
     setting,
 )
 from scrapy_politeness.config.slots import Limits, SlotPolicy
-from scrapy_politeness.core.governor import Bounds
+from scrapy_politeness.core.governor.control_law import Bounds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,7 +15,7 @@ from scrapy_politeness.core.leases import grace
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from scrapy_politeness.core.governor import Bounds
+    from scrapy_politeness.core.governor.control_law import Bounds
     from scrapy_politeness.core.pace import Limit
 
 Limits = Mapping[str, Mapping[str, Any]]
@@ -63,7 +63,7 @@ _SCRAPY_KEYS = {
 
 @dataclass(frozen=True)
 class SlotPolicy:
-    """What holds for one download slot; the names are those of Scope."""
+    """What holds for one download slot; the names are those of Slot."""
 
     bounds: Bounds
     spacing: float

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from scrapy_politeness.core.governor import Governor
-from scrapy_politeness.core.leases import Terms
+from scrapy_politeness.core.governor.control_law import Governor
+from scrapy_politeness.core.leases import LeaseTerms
 from scrapy_politeness.core.outcome import Outcome, Permit
 from scrapy_politeness.core.pace import HEAD_START, PROMPT, Pace
 
 if TYPE_CHECKING:
-    from scrapy_politeness.core.governor import Bounds
+    from scrapy_politeness.core.governor.control_law import Bounds
     from scrapy_politeness.core.leases import Leases
     from scrapy_politeness.core.pace import Limit
 
@@ -94,8 +94,8 @@ class Budget:
         self.leases = leases
 
     @property
-    def terms(self) -> Terms:
-        return Terms(self.interval, self.interval, self.floor)
+    def terms(self) -> LeaseTerms:
+        return LeaseTerms(self.interval, self.interval, self.floor)
 
     def told(self, at: float) -> None:
         """It is of no use to ask for more before."""
@@ -103,7 +103,7 @@ class Budget:
             self.told_at = at
 
     def part(self, now: float, chance: float) -> None:
-        """Go on alone, with an equal share; see ``Scope.part``."""
+        """Go on alone, with an equal share; see ``Slot.part``."""
         assert self.leases is not None
         self.told_at = None
         self._share = max(1, self.leases.members)

@@ -7,8 +7,8 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from scrapy_politeness.core.governor import Governor
-    from scrapy_politeness.core.latency import Latency
+    from scrapy_politeness.core.governor.control_law import Governor
+    from scrapy_politeness.core.governor.latency import Latency
 
 
 class Health(Enum):

@@ -39,7 +39,7 @@ class Lease(NamedTuple):
     late: float
 
 
-class Terms(NamedTuple):
+class LeaseTerms(NamedTuple):
     """What a process asks leases on: one every ``interval`` seconds on average, but
     if others have learned together that it may be faster, up to one every ``fastest``;
     no two closer than ``gap``, and up to ``burst`` at once after a time of rest."""
@@ -100,7 +100,7 @@ class Leases:
         self._ask_at = worth_asking(next_at, interval)
         self._grace = grace(interval)
 
-    def not_too_early(self, at: float, terms: Terms) -> float:
+    def not_too_early(self, at: float, terms: LeaseTerms) -> float:
         """Return when to use a lease for that time. Whatever happens to what was
         counted where leases are reserved, no process sends more than all together may.
         """

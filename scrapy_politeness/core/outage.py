@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from scrapy_politeness.core.memory import Memory
+from scrapy_politeness.core.lru import LRU
 from scrapy_politeness.core.outcome import Outcome, Verdict
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Outages:
         self, patience: float, most: int, may_forget: Callable[[str], bool]
     ) -> None:
         self._patience = patience
-        self._outages = Memory[str, Outage](most, lambda key, _: may_forget(key))
+        self._outages = LRU[str, Outage](most, lambda key, _: may_forget(key))
 
     def observe(
         self, key: str, outcome: Outcome, now: float, *, is_news: bool

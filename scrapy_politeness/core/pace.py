@@ -23,6 +23,10 @@ PROMPT = 0.05
 # A request that is handed out needs a few turns of the event loop to get to the gate.
 HEAD_START = 0.005
 
+# Seconds. A wait that nobody needs to hear of: a request that is handed out a little
+# early waits a few milliseconds.
+NO_WAIT = 0.05
+
 # Where robots.txt has to come first, it needs longer. Until it is sent, no more are
 # handed out than could be sent in this time.
 ON_THE_WAY = 0.05

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from scrapy_politeness.core.budget import Budget
     from scrapy_politeness.core.outcome import Permit
-    from scrapy_politeness.core.scope import Scope
+    from scrapy_politeness.core.slot import Slot
 
 
 class Route(NamedTuple):
@@ -15,7 +15,7 @@ class Route(NamedTuple):
     the whole crawl, of the server's address. ``unseen`` are those that it does not: of
     the proxy."""
 
-    slot: Scope
+    slot: Slot
     shared: tuple[Budget, ...] = ()
     unseen: tuple[Budget, ...] = ()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from scrapy_politeness.core.text import rate_unit
+
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
 
 # Steps that people count time in.
@@ -17,22 +19,10 @@ _TIME_STEPS = (
 _TIME_UNITS = ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min"), (1.0, "s"))
 _MOST_TIME_TICKS = 7
 
-# The lowest rate of which nobody would rather read how many a minute, or an hour.
-_PER_SECOND = 0.1
-_PER_MINUTE = 0.1 / _MINUTE
-
 
 class Tick(NamedTuple):
     at: float
     label: str
-
-
-class Unit(NamedTuple):
-    """Requests per so many ``seconds``."""
-
-    seconds: float
-    short: str
-    long: str
 
 
 def time_ticks(seconds: float) -> list[Tick]:
@@ -43,15 +33,6 @@ def time_ticks(seconds: float) -> list[Tick]:
     size, unit = next(unit for unit in _TIME_UNITS if step >= unit[0])
     count = int(seconds / step) + 1
     return [Tick(n * step, f"{n * step / size:g} {unit}") for n in range(count)]
-
-
-def rate_unit(highest: float) -> Unit:
-    """Return the unit that rates up to this one are best read in."""
-    if highest >= _PER_SECOND:
-        return Unit(1.0, "/s", "second")
-    if highest >= _PER_MINUTE:
-        return Unit(_MINUTE, "/min", "minute")
-    return Unit(_HOUR, "/h", "hour")
 
 
 def rate_ticks(highest: float) -> list[Tick]:

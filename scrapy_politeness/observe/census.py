@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.health import Health
+from scrapy_politeness.core.text import duration
+from scrapy_politeness.http.names import printable
 from scrapy_politeness.observe.figures import columns, figures_of
-from scrapy_politeness.observe.names import printable
 from scrapy_politeness.observe.tally import Tallies, Tally
-from scrapy_politeness.observe.text import duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from scrapy.statscollectors import StatsCollector
 
     from scrapy_politeness.core.health import Status
-    from scrapy_politeness.engine import Engine
-    from scrapy_politeness.gate import Gate
-    from scrapy_politeness.layers import Layers
-    from scrapy_politeness.slot_queue import SlotQueue
+    from scrapy_politeness.http.scrapy_internals import Engine
+    from scrapy_politeness.scheduling.gate import Gate
+    from scrapy_politeness.scheduling.registry import SlotRegistry
+    from scrapy_politeness.scheduling.slot_queue import SlotQueue
 
 _TROUBLE = {
     Health.PAUSED: 3,
@@ -121,13 +121,13 @@ class Stock:
 
     def __init__(
         self,
-        layers: Layers,
+        registry: SlotRegistry,
         gate: Gate,
         queues: Sequence[SlotQueue],
         engine: Engine,
         stats: StatsCollector,
     ) -> None:
-        self._layers = layers
+        self._registry = registry
         self._gate = gate
         self._queues = queues
         self._engine = engine
@@ -156,12 +156,12 @@ class Stock:
         )
 
     def _view(self, key: str, tally: Tally, now: float) -> SlotView:
-        scope = self._layers.seen(key)
+        scope = self._registry.seen(key)
         status = None if scope is None else scope.status(now)
         return SlotView(key, status, self.pending(key), tally.copy())
 
     def pending(self, slot: str) -> int:
         """Return how many requests wait for a slot, in the scheduler or at the gate."""
         queued = sum(queue.count(slot) for queue in self._queues)
-        scope = self._layers.seen(slot)
+        scope = self._registry.seen(slot)
         return queued if scope is None else queued + self._gate.waiting(scope)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from scrapy_politeness.observe.text import duration, interval, number, percent, rate
+from scrapy_politeness.core.text import duration, interval, number, percent, rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

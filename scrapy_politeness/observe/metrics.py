@@ -21,11 +21,11 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from scrapy_politeness.alarm import Beat
-from scrapy_politeness.engine import in_thread
+from scrapy_politeness.http.scrapy_internals import in_thread
 from scrapy_politeness.observe.figures import FIGURES
 from scrapy_politeness.observe.histogram import BOUNDS, Histogram
-from scrapy_politeness.observe.ledger import Account, Ledger
+from scrapy_politeness.observe.labels import Account, Ledger
+from scrapy_politeness.scheduling.timers import Beat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,8 +10,8 @@ from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from scrapy_politeness.core import text
 from scrapy_politeness.core.cause import Cause
-from scrapy_politeness.observe import text
 from scrapy_politeness.observe.figures import columns
 from scrapy_politeness.observe.plot import Plot
 from scrapy_politeness.observe.report import MARK, to_json

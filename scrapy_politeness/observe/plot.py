@@ -10,8 +10,8 @@ from html import escape
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from scrapy_politeness.observe.axes import rate_ticks, rate_unit, time_ticks
-from scrapy_politeness.observe.text import duration
+from scrapy_politeness.core.text import duration, rate_unit
+from scrapy_politeness.observe.axes import rate_ticks, time_ticks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

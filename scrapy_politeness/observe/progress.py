@@ -10,10 +10,10 @@ from contextlib import suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from scrapy_politeness.alarm import Beat
-from scrapy_politeness.observe.names import printable
+from scrapy_politeness.core.text import duration, rate
+from scrapy_politeness.http.names import printable
 from scrapy_politeness.observe.screen import SCREEN, is_terminal
-from scrapy_politeness.observe.text import duration, rate
+from scrapy_politeness.scheduling.timers import Beat
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,7 +99,7 @@ class LiveProgress:
         spider: Spider | None,
     ) -> None:
         # Here, since rich may be missing, and not later, since it takes its time.
-        from scrapy_politeness.observe.board import draw
+        from scrapy_politeness.observe.dashboard import draw
 
         self._draw_board = draw
         self._take_census = take_census

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.cause import Cause
 from scrapy_politeness.core.outcome import Verdict
+from scrapy_politeness.core.pace import NO_WAIT
+from scrapy_politeness.core.text import counted, percent
 from scrapy_politeness.observe.slot_log import SlotLog
-from scrapy_politeness.observe.tally import NO_WAIT
-from scrapy_politeness.observe.text import counted, percent
 
 if TYPE_CHECKING:
     from scrapy import Spider
 
-    from scrapy_politeness.core.lessons import Change
+    from scrapy_politeness.core.governor.host_model import Change
     from scrapy_politeness.core.outcome import Outcome
-    from scrapy_politeness.core.scope import Scope
+    from scrapy_politeness.core.slot import Slot
     from scrapy_politeness.observe.tally import Tally
 
 logger = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class RateNews:
         self._log = SlotLog(logger, spider)
         self._told_of: set[str] = set()
 
-    def tell(self, slot: Scope, tally: Tally, outcome: Outcome, change: Change) -> None:
+    def tell(self, slot: Slot, tally: Tally, outcome: Outcome, change: Change) -> None:
         """A request is over, and that has changed something or not."""
         if tally.told_rate is None:
             tally.told_rate = change.old_rate
@@ -88,7 +88,7 @@ class RateNews:
             self._tell_rate(slot, tally, outcome, change)
 
     def _tell_cut(
-        self, slot: Scope, tally: Tally, outcome: Outcome, change: Change
+        self, slot: Slot, tally: Tally, outcome: Outcome, change: Change
     ) -> None:
         tally.was_cut = True
         is_pause = change.pause >= NO_WAIT
@@ -112,7 +112,7 @@ class RateNews:
         )
 
     def _tell_place(
-        self, slot: Scope, tally: Tally, rate: float, outcome: Outcome
+        self, slot: Slot, tally: Tally, rate: float, outcome: Outcome
     ) -> None:
         if (place := _place(slot, outcome)) is not None:
             tally.told_place = tally.told_rate = rate
@@ -120,7 +120,7 @@ class RateNews:
             self._log.log(self.level(slot), slot, text, rate=rate, place=place)
 
     def _tell_rate(
-        self, slot: Scope, tally: Tally, outcome: Outcome, change: Change
+        self, slot: Slot, tally: Tally, outcome: Outcome, change: Change
     ) -> None:
         reason = reason_of(outcome, change)
         if tally.was_cut and change.new_rate > change.old_rate:
@@ -136,7 +136,7 @@ class RateNews:
             tally.told_relief = tally.told_relief or change.relieved
         self._log.log(level, slot, _RATE, rates=_Rates(change), reason=reason)
 
-    def _tell_concurrency(self, slot: Scope, tally: Tally) -> None:
+    def _tell_concurrency(self, slot: Slot, tally: Tally) -> None:
         before, tally.concurrency = tally.concurrency, slot.concurrency
         if before is not None and slot.concurrency < before:
             # Fewer are sent long before it is known that this is the reason.
@@ -151,7 +151,7 @@ class RateNews:
                 most=counted(slot.concurrency, "request"),
             )
 
-    def level(self, slot: Scope) -> int:
+    def level(self, slot: Slot) -> int:
         """The level of good news about this slot."""
         if slot.key in self._told_of:
             return logging.INFO
@@ -197,7 +197,7 @@ class _Rates:
         return f"{old}/s → {new}/s"
 
 
-def _place(slot: Scope, outcome: Outcome) -> str | None:
+def _place(slot: Slot, outcome: Outcome) -> str | None:
     """Return None where the reason is not known."""
     if outcome.quota is not None:
         return "as the host's quota headers say"

@@ -17,9 +17,9 @@ from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from scrapy_politeness.core.cause import Cause
+from scrapy_politeness.core.text import number
+from scrapy_politeness.http.names import printable
 from scrapy_politeness.observe.figures import FIGURES
-from scrapy_politeness.observe.names import printable
-from scrapy_politeness.observe.text import number
 
 VERSION = 1
 

@@ -7,14 +7,14 @@ import math
 import os
 from datetime import datetime, timedelta, timezone
 from functools import partial
+from importlib.metadata import version
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-import scrapy_politeness
-from scrapy_politeness.engine import in_thread
+from scrapy_politeness.http.names import printable
+from scrapy_politeness.http.scrapy_internals import in_thread
 from scrapy_politeness.observe.census import SlotView
 from scrapy_politeness.observe.figures import figures_of
-from scrapy_politeness.observe.names import printable
 from scrapy_politeness.observe.page import render
 from scrapy_politeness.observe.report import VERSION, Report, Series, SlotReport
 
@@ -52,7 +52,7 @@ def report_of(
     started = datetime.now(timezone.utc) - timedelta(seconds=seconds)
     return Report(
         version=VERSION,
-        software=f"scrapy-politeness {scrapy_politeness.__version__}",
+        software=f"scrapy-politeness {version('scrapy-politeness')}",
         spider=printable(spider),
         started=started.isoformat(timespec="milliseconds"),
         seconds=round(seconds, 3),

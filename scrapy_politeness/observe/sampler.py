@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from scrapy_politeness.core.outcome import Outcome, Permit
-    from scrapy_politeness.core.scope import Scope
+    from scrapy_politeness.core.slot import Slot
     from scrapy_politeness.observe.tally import Tally
 
 # A request stands for the time until the next one; but where that is later than two
@@ -89,25 +89,25 @@ class Sampler:
             if tally.recording is not None:
                 tally.recording.timeline = Timeline(now)
 
-    def sent(self, slot: Scope, tally: Tally, permit: Permit) -> None:
+    def sent(self, slot: Slot, tally: Tally, permit: Permit) -> None:
         now = permit.sent_at
         self.overall.note_sent(now, now)
         self._recording(tally).sent(now, 1 / slot.rate)
         self._note_rate(slot, tally, now)
 
-    def settled(self, slot: Scope, tally: Tally, outcome: Outcome, now: float) -> None:
+    def settled(self, slot: Slot, tally: Tally, outcome: Outcome, now: float) -> None:
         if outcome.verdict.calls_for_silence:
             self.overall.note_refusal(now)
             self._recording(tally).timeline.note_refusal(now)
         self._note_rate(slot, tally, now)
 
-    def silenced(self, slot: Scope, tally: Tally, now: float) -> None:
+    def silenced(self, slot: Slot, tally: Tally, now: float) -> None:
         self._recording(tally).silenced(now, slot.blocked_until)
 
     def released(self, tally: Tally, now: float) -> None:
         self._recording(tally).released(now)
 
-    def _note_rate(self, slot: Scope, tally: Tally, now: float) -> None:
+    def _note_rate(self, slot: Slot, tally: Tally, now: float) -> None:
         timeline = self._recording(tally).timeline
         timeline.note_rate(now, slot.rate, slot.ceiling)
 

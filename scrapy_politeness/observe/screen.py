@@ -13,7 +13,7 @@ import sys
 from threading import RLock
 from typing import TYPE_CHECKING, Any, TextIO
 
-from scrapy_politeness.observe.text import width
+from scrapy_politeness.core.text import width
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

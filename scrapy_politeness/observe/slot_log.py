@@ -6,12 +6,12 @@ import logging
 from functools import partialmethod
 from typing import TYPE_CHECKING
 
-from scrapy_politeness.observe.names import printable
+from scrapy_politeness.http.names import printable
 
 if TYPE_CHECKING:
     from scrapy import Spider
 
-    from scrapy_politeness.core.scope import Scope
+    from scrapy_politeness.core.slot import Slot
 
 
 class SlotLog:
@@ -20,7 +20,7 @@ class SlotLog:
     def __init__(self, logger: logging.Logger, spider: Spider | None) -> None:
         self._log = logging.LoggerAdapter(logger, {"spider": spider})
 
-    def log(self, level: int, slot: Scope, text: str, **details: object) -> None:
+    def log(self, level: int, slot: Slot, text: str, **details: object) -> None:
         if self._log.isEnabledFor(level):
             details["slot"] = printable(slot.key)
             self._log.log(level, f"%(slot)s: {text}", details, stacklevel=2)

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 # are collected.
 MOST_TALLIED = 512
 
-# A request that is handed out a little early waits a few milliseconds: no news.
-NO_WAIT = 0.05
-
 # A host may invent statuses.
 _MOST_TROUBLES = 8
 _OTHER_TROUBLE = "something else"

@@ -2,16 +2,23 @@
 
 ::
 
-    scope = Scope("example.org", Bounds(), spacing=0, concurrency=8)
+    scope = Slot("example.org", Bounds(), spacing=0, concurrency=8)
     report = simulate([scope], RetryAfter(TokenBucket(rate=4, burst=20)), seed=1)
     print(report.efficiency, report.refusals_per_100)
 """
 
-from scrapy_politeness.core.failing import Persistence
-from scrapy_politeness.simulator.busy import ConnectionLimit, QueueingServer
-from scrapy_politeness.simulator.crawl import GivenUp
+from scrapy_politeness.core.failing_page import Persistence
+from scrapy_politeness.simulator.crawl import Abandoned
+from scrapy_politeness.simulator.headers import (
+    QuotaHeaders,
+    QuotaOnPages,
+    RetryAfter,
+    always,
+    true_wait,
+)
 from scrapy_politeness.simulator.latencies import Latencies, lognormal, mixed, runs
-from scrapy_politeness.simulator.report import Pages, Recovery, Report
+from scrapy_politeness.simulator.queueing import ConnectionLimit, QueueingServer
+from scrapy_politeness.simulator.results import Pages, Recovery, Results
 from scrapy_politeness.simulator.run import Law, Network, simulate
 from scrapy_politeness.simulator.servers import (
     Balancer,
@@ -21,18 +28,11 @@ from scrapy_politeness.simulator.servers import (
     TokenBucket,
 )
 from scrapy_politeness.simulator.steps import Steps, day_and_night
-from scrapy_politeness.simulator.voices import (
-    QuotaHeaders,
-    QuotaOnPages,
-    RetryAfter,
-    always,
-    true_wait,
-)
 from scrapy_politeness.simulator.weather import (
     BrokenPages,
+    Downtime,
     Healthy,
     Noise,
-    Outage,
     Slots,
     error,
     refused,
@@ -40,24 +40,24 @@ from scrapy_politeness.simulator.weather import (
 )
 
 __all__ = [
+    "Abandoned",
     "Balancer",
     "BrokenPages",
     "ConnectionLimit",
+    "Downtime",
     "FixedWindow",
-    "GivenUp",
     "Healthy",
     "Latencies",
     "Law",
     "Network",
     "Noise",
-    "Outage",
     "Pages",
     "Persistence",
     "QueueingServer",
     "QuotaHeaders",
     "QuotaOnPages",
     "Recovery",
-    "Report",
+    "Results",
     "RetryAfter",
     "Server",
     "SlidingWindow",

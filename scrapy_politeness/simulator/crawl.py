@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
-from scrapy_politeness.core.failing import Failures, Persistence
+from scrapy_politeness.core.failing_page import Failures, Persistence
 from scrapy_politeness.core.outcome import Outcome, Verdict
 
 # As POLITENESS_MAX_RESCHEDULES has it.
@@ -14,7 +14,7 @@ _MOST_RESCHEDULES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class GivenUp:
+class Abandoned:
     """A page that was asked for ``tries`` times within so many ``seconds``."""
 
     page: int
@@ -42,7 +42,7 @@ class Crawl:
     def __init__(self, pages: int, persistence: Persistence) -> None:
         self.pages = pages
         self.served = 0
-        self.given_up: list[GivenUp] = []
+        self.given_up: list[Abandoned] = []
         self._persistence = persistence
         self._next = 0
         self._failing: dict[int, _Failing] = {}
@@ -115,7 +115,7 @@ class Crawl:
         if at == math.inf or failing.tries > _MOST_RESCHEDULES:
             del self._failing[page]
             seconds = now - failing.first_at
-            self.given_up.append(GivenUp(page, failing.tries, seconds))
+            self.given_up.append(Abandoned(page, failing.tries, seconds))
         elif at > now:
             heappush(self._held, (at, page))
         else:

@@ -14,16 +14,16 @@ from heapq import heappop, heappush
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from scrapy_politeness.core.failing import Persistence
+from scrapy_politeness.core.failing_page import Persistence
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.simulator.crawl import Crawl
-from scrapy_politeness.simulator.report import Log, Report, report_of
+from scrapy_politeness.simulator.results import Log, Results, report_of
 from scrapy_politeness.simulator.servers import OVER_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from scrapy_politeness.core.lessons import Change
+    from scrapy_politeness.core.governor.host_model import Change
     from scrapy_politeness.simulator.servers import Reply, Server
 
 _PERSISTENCE = Persistence(5.0, 300.0)
@@ -33,7 +33,7 @@ _TIMED_OUT = Outcome(Verdict.TIMED_OUT, "timeout")
 
 
 class Law(Protocol):
-    """What decides when a client sends: the surface of `core.scope.Scope`."""
+    """What decides when a client sends: the surface of `core.scope.Slot`."""
 
     @property
     def ready_at(self) -> float: ...
@@ -71,7 +71,7 @@ def simulate(
     timeout: float = 30.0,
     pages: int | None = None,
     persistence: Persistence = _PERSISTENCE,
-) -> Report:
+) -> Results:
     """Let one client for each law send to the server for so many virtual seconds; with
     ``pages``, until each of them has got or given up so many, if that is earlier.
     ``persistence`` is how patient they are with pages that fail.

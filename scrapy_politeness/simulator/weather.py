@@ -7,7 +7,7 @@ is said to be allowed is what could really be had in it.
 ::
 
     Noise(TokenBucket(rate=8, burst=10), 0.01, refused(), seed=1)
-    Outage(Healthy(10), 0.0, 600.0, unanswered)
+    Downtime(Healthy(10), 0.0, 600.0, unanswered)
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class Noise(_Spell):
         return self.server.allowed(start, end) - lost
 
 
-class Outage(_Spell):
+class Downtime(_Spell):
     """From ``start`` to ``end`` every request fails, and does not reach the server."""
 
     def __init__(

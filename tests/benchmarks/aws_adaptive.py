@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from scrapy_politeness.core.lessons import Change
+from scrapy_politeness.core.governor.host_model import Change
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 
 if TYPE_CHECKING:
-    from scrapy_politeness.core.governor import Bounds
+    from scrapy_politeness.core.governor.control_law import Bounds
 
 
 class AwsAdaptive:

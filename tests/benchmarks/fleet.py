@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from statistics import median
 from typing import Any
 
-from scrapy_politeness.stores.redis import Call, Keys, Link
+from scrapy_politeness.sharing.redis import Call, Keys, Link
 from tests.crawl import Crawl, crawl, start_crawl
 from tests.redis_server import RedisServer
 from tests.settings import SEARCHING, fixed

@@ -22,7 +22,7 @@ from multiprocessing import Pool
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scrapy_politeness.simulator import Report, simulate
+from scrapy_politeness.simulator import Results, simulate
 from tests.benchmarks.laws import NAMES, law
 from tests.benchmarks.rows import NETWORK
 from tests.benchmarks.tables import ROWS, TABLES, Worst
@@ -48,7 +48,7 @@ class Run:
     seed: int
     hours: float
 
-    def report(self) -> Report:
+    def report(self) -> Results:
         row = ROWS[self.row]
         server = row.server(self.seed)
         clients = [

@@ -1,6 +1,6 @@
 """The laws that ours is compared with, after their published descriptions.
 
-All have the surface of `Scope`, and none sends faster than the user allows. Where a
+All have the surface of `Slot`, and none sends faster than the user allows. Where a
 law knows nothing of pauses, as AutoThrottle and the AWS SDKs' client-wide limiter,
 refusals pause nothing.
 """
@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from scrapy_politeness.core.governor import Bounds
-from scrapy_politeness.core.lessons import Change
+from scrapy_politeness.core.governor.control_law import Bounds
+from scrapy_politeness.core.governor.host_model import Change
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
-from scrapy_politeness.core.scope import Scope
+from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.simulator.servers import Wrapper
 from tests.benchmarks.aws_adaptive import AwsAdaptive
 
@@ -234,7 +234,7 @@ def law(
 
 
 def _ours(concurrency: int, bounds: Bounds) -> Law:
-    return Scope("host", bounds, spacing=0.0, concurrency=concurrency)
+    return Slot("host", bounds, spacing=0.0, concurrency=concurrency)
 
 
 _LAWS: dict[str, Callable[[int, Bounds], Law]] = {

@@ -176,18 +176,18 @@ class Gauge:
         politeness = self._crawler.get_extension(PolitenessExtension)
         if politeness is None:
             return {}
-        conduct = politeness.conduct
+        parts = politeness.parts
         return {
-            "slots": len(conduct.layers),
-            "tickets": len(conduct.tickets),
-            "sent": conduct.tickets.sent,
-            "lines": len(conduct.gate._slots),
-            "robots": len(conduct.robots._terms),
-            "robots_asked": len(conduct.robots._asked),
-            "sleepers": len(conduct.robots._sleepers),
-            "tallies": len(conduct.stock.tallies),
-            "heap": sum(len(q._turns._limited._heap) for q in conduct.queues),
-            "queued": sum(map(len, conduct.queues)),
+            "slots": len(parts.registry),
+            "tickets": len(parts.tickets),
+            "sent": parts.tickets.sent,
+            "lines": len(parts.gate._slots),
+            "robots": len(parts.robots._terms),
+            "robots_asked": len(parts.robots._asked),
+            "sleepers": len(parts.robots._sleepers),
+            "tallies": len(parts.stock.tallies),
+            "heap": sum(len(q._ready_slots._limited._heap) for q in parts.queues),
+            "queued": sum(map(len, parts.queues)),
         }
 
     def _stopped(self) -> None:

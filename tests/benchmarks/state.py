@@ -16,11 +16,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from scrapy_politeness.core.governor import Bounds
+from scrapy_politeness.core.governor.control_law import Bounds
 from scrapy_politeness.core.learned import Learned
-from scrapy_politeness.core.scope import Scope
-from scrapy_politeness.records import Records
-from scrapy_politeness.stores.state import Entry, State
+from scrapy_politeness.core.slot import Slot
+from scrapy_politeness.storage.records import Records
+from scrapy_politeness.storage.state_file import Entry, StateFile
 
 KNOWS = Learned(4.0, 0.1, None)
 TICK = 0.001
@@ -30,8 +30,8 @@ def host(number: int) -> str:
     return f"host{number * 7919 % 1_000_003}.example.org"
 
 
-def slot(key: str) -> Scope:
-    made = Scope(key, Bounds(), spacing=0.0, concurrency=8)
+def slot(key: str) -> Slot:
+    made = Slot(key, Bounds(), spacing=0.0, concurrency=8)
     made.recall(KNOWS, 0.0)
     return made
 
@@ -65,7 +65,7 @@ async def save(records: Records, hosts: int, number: int) -> None:
 
 async def measure(path: Path, hosts: int) -> None:
     began_at = time.perf_counter()
-    records = Records(State(path))
+    records = Records(StateFile(path))
     print(f"open: {time.perf_counter() - began_at:.2f} s")
     for what, keys in (
         ("known", [host(number) for number in random.sample(range(hosts), 10_000)]),
@@ -90,7 +90,7 @@ def main() -> None:
     hosts = parser.parse_args().hosts
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "state.sqlite")
-        state = State(path)
+        state = StateFile(path)
         now = time.time()
         state.write({}, {host(number): Entry(KNOWS, now) for number in range(hosts)})
         state.close_reader()

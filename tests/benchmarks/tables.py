@@ -11,7 +11,7 @@ from tests.benchmarks.weather_rows import WEATHER_ROWS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from scrapy_politeness.simulator import Report
+    from scrapy_politeness.simulator import Results
 
 ROWS = [*LIMIT_ROWS, *WEATHER_ROWS]
 
@@ -37,7 +37,7 @@ class Worst:
     tries: int | None
 
     @classmethod
-    def of(cls, reports: Sequence[Report]) -> Worst:
+    def of(cls, reports: Sequence[Results]) -> Worst:
         steps = zip(*(report.recoveries for report in reports), strict=True)
         crawls = [report.pages for report in reports if report.pages]
         shares = [pages.share for pages in crawls]

@@ -7,15 +7,15 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from scrapy_politeness.core.governor import Bounds
+from scrapy_politeness.core.governor.control_law import Bounds
 from scrapy_politeness.core.quota import Quota
 from scrapy_politeness.simulator import (
     BrokenPages,
     ConnectionLimit,
+    Downtime,
     Healthy,
     Latencies,
     Noise,
-    Outage,
     QueueingServer,
     QuotaOnPages,
     RetryAfter,
@@ -62,7 +62,7 @@ def _noise(share: float, failure: Failure, end: float, seed: int) -> Server:
 
 
 def _outage(start: float, end: float, failure: Failure, seed: int) -> Server:
-    return Outage(_healthy(), start, end, failure)
+    return Downtime(_healthy(), start, end, failure)
 
 
 def _varied(table: Callable[[int], list[float]], seed: int) -> Server:

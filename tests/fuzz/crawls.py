@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from scrapy import Request
 from scrapy.http import Response
 
-from scrapy_politeness.classify import classify_response
-from tests.ready import conduct_of, ready_crawlers
+from scrapy_politeness.http.classify import classify_response
+from tests.ready import parts_of, ready_crawlers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from scrapy_politeness.conduct import Conduct
-    from scrapy_politeness.core.scope import Scope
+    from scrapy_politeness.components.parts import Parts
+    from scrapy_politeness.core.slot import Slot
 
 MIN_RATE, MAX_RATE = 0.1, 10.0
 
@@ -38,13 +38,13 @@ atexit.register(EXITS.close)
 
 
 @cache
-def conduct() -> Conduct:
+def parts() -> Parts:
     make = EXITS.enter_context(ready_crawlers())
-    return conduct_of(make(**SETTINGS))
+    return parts_of(make(**SETTINGS))
 
 
-def scope_of(host: str) -> Scope:
-    scope = conduct().layers.slot(host)
+def scope_of(host: str) -> Slot:
+    scope = parts().registry.slot(host)
     assert scope is not None
     if host == "robots.example":
         scope.obey_robots(1 / MOST[host], time.monotonic())
@@ -54,8 +54,8 @@ def scope_of(host: str) -> Scope:
 def answer(host: str, status: int, headers: Mapping[str, Sequence[bytes]]) -> None:
     """A request to the host was sent, and got this."""
     request = Request(f"http://{host}/page")
-    ours = conduct()
-    route = ours.layers.route_for(request, scope_of(host))
+    ours = parts()
+    route = ours.registry.route_for(request, scope_of(host))
     ticket = ours.tickets.begin(request)
     ticket.send(route, time.monotonic())
     response = Response(request.url, status=status, headers=dict(headers))
@@ -67,7 +67,7 @@ def check(host: str) -> None:
     """Nothing that a host says makes the crawl faster than allowed, or silent for
     ever."""
     now = time.monotonic()
-    scope, longest = scope_of(host), conduct().policy.longest_silence
+    scope, longest = scope_of(host), parts().policy.longest_silence
     status = scope.status(now)
     assert MIN_RATE * (1 - 1e-9) <= status.rate <= MOST[host] * (1 + 1e-9), status
     assert 0 <= status.silent_for <= longest * 1.11, status

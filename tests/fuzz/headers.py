@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from scrapy_politeness.core.hints import retry_after
-from scrapy_politeness.core.quota import read_quota
+from scrapy_politeness.http.quota_headers import read_quota
+from scrapy_politeness.http.retry_after import retry_after
 from tests.fuzz import crawls
 from tests.fuzz.texts import any_text, numbers
 from tests.fuzz.watch import watched
@@ -95,4 +95,4 @@ def answers_keep_the_crawl_polite(
         for status, said in answers:
             crawls.answer(host, status, said)
             crawls.check(host)
-        crawls.conduct().feedback.forget(crawls.scope_of(host))
+        crawls.parts().feedback.forget(crawls.scope_of(host))

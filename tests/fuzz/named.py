@@ -14,17 +14,17 @@ from prometheus_client.parser import text_string_to_metric_families
 from scrapy import Request
 
 from scrapy_politeness.core.health import Health, Status
-from scrapy_politeness.engine import proxy_of
-from scrapy_politeness.observe.board import draw
+from scrapy_politeness.http.scrapy_internals import proxy_of
 from scrapy_politeness.observe.census import Census, SlotView
+from scrapy_politeness.observe.dashboard import draw
 from scrapy_politeness.observe.histogram import Histogram
-from scrapy_politeness.observe.ledger import Ledger
+from scrapy_politeness.observe.labels import Ledger
 from scrapy_politeness.observe.metrics import Picture, Pictures
 from scrapy_politeness.observe.page import render
 from scrapy_politeness.observe.reporter import report_of
 from scrapy_politeness.observe.sampler import Sampler
 from scrapy_politeness.observe.tally import Tallies
-from scrapy_politeness.stores.redis import Keys, slot_name
+from scrapy_politeness.sharing.redis import Keys, slot_name
 from tests.fuzz import crawls
 from tests.fuzz.texts import names
 from tests.fuzz.watch import watched
@@ -60,17 +60,17 @@ def _census(slots: list[str]) -> tuple[Census, Tallies]:
 @given(st.lists(names, min_size=1, max_size=4), st.integers(20, 200))
 def names_are_only_names(slots: list[str], columns: int) -> None:
     census, tallies = _census(slots)
-    conduct = crawls.conduct()
+    parts = crawls.parts()
     with watched():
-        conduct.news.closed(census)
+        parts.events.closed(census)
         lines = [str(view) for view in census.slots]
         lines += [_COLOUR.sub("", line) for line in draw("x", census, columns, 40)]
-    lines += [key for key in conduct.stats.get_stats() if isinstance(key, str)]
+    lines += [key for key in parts.stats.get_stats() if isinstance(key, str)]
     for line in lines:
         assert line.isprintable(), line
-    for key in list(conduct.stats.get_stats()):
+    for key in list(parts.stats.get_stats()):
         if "/slots/" in key:
-            del conduct.stats.get_stats()[key]
+            del parts.stats.get_stats()[key]
     _check_metrics(census, len(set(slots)))
     _check_page(census, tallies, slots[0])
     for slot in slots:
@@ -121,18 +121,18 @@ def requests_have_a_slot(url: str, own: Any, download_slot: Any, proxy: Any) -> 
         return  # Scrapy does not take it
     meta = {"politeness_slot": own, "download_slot": download_slot, "proxy": proxy}
     request.meta.update({name: value for name, value in meta.items() if value})
-    layers = crawls.conduct().layers
+    registry = crawls.parts().registry
     with watched():
         assert "secret" not in proxy_of(request)
         try:
-            key = layers.queue_key(request)
+            key = registry.queue_key(request)
         except TypeError as error:
             message = str(error)
         else:
             message = ""
         assert message.isprintable()
-        if not message and not layers.is_free(key):
-            route = layers.queue_route(key)
+        if not message and not registry.is_free(key):
+            route = registry.queue_route(key)
             assert route is not None
             assert route.slot.rate <= crawls.MAX_RATE
 

@@ -11,8 +11,8 @@ from typing import Any
 from hypothesis import example, given
 
 from scrapy_politeness.commands.report import lines
-from scrapy_politeness.core.governor import Bounds
-from scrapy_politeness.core.scope import Scope
+from scrapy_politeness.core.governor.control_law import Bounds
+from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.observe.page import render
 from scrapy_politeness.observe.report import MARK, read_report
 from scrapy_politeness.observe.sampler import Sampler
@@ -28,7 +28,7 @@ from tests.observed import Newsroom
 @cache
 def _sound() -> Any:
     room = Newsroom(sampler=Sampler(0.0))
-    slot = Scope("a.example", Bounds(), spacing=0.0, concurrency=8)
+    slot = Slot("a.example", Bounds(), spacing=0.0, concurrency=8)
     simulate([room.observe(slot)], TokenBucket(0.5, burst=5), seconds=20.0)
     return json.loads(json.dumps(asdict(room.report(20.0))))
 

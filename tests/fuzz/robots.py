@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scrapy.http import Response
 
-from scrapy_politeness.robots import robots_request
-from scrapy_politeness.robots_txt import Wishes, readable
+from scrapy_politeness.robots.fetching import robots_request
+from scrapy_politeness.robots.rules import Wishes, readable
 from tests.fuzz import crawls
 from tests.fuzz.texts import any_text, names, numbers
 from tests.fuzz.watch import watched
@@ -56,7 +56,7 @@ bodies = st.one_of(
 @given(bodies, st.sampled_from([200, 301, 404, 503]))
 def robots_txt_is_understood_or_not(body: bytes, status: int) -> None:
     host = f"fuzzed-{next(_numbers)}.example"
-    robots = crawls.conduct().robots
+    robots = crawls.parts().robots
     request = robots_request(f"http://{host}")
     with watched():
         robots.response_received(
@@ -68,7 +68,7 @@ def robots_txt_is_understood_or_not(body: bytes, status: int) -> None:
     assert status < 400
     assert 0 <= terms.delay <= _LONGEST
     assert terms.hours is None or 0 <= terms.hours.begin_in(time.time()) <= _DAY
-    scope = crawls.conduct().layers.slot(host)
+    scope = crawls.parts().registry.slot(host)
     assert scope is not None
     scope.obey_robots(terms.delay, terms.since)
     assert not terms.delay or scope.rate <= 1 / terms.delay

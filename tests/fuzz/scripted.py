@@ -14,12 +14,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scrapy import Request
 
-import scrapy_politeness.stores
-from scrapy_politeness.placement import Placement, Where
-from scrapy_politeness.shared_backlog import SharedBacklog
-from scrapy_politeness.stores.redis import Keys, micros
-from scrapy_politeness.stores.replies import Granted, Saved
-from scrapy_politeness.stores.shared_queue import SharedQueue
+import scrapy_politeness.storage
+from scrapy_politeness.sharing.redis import Keys, micros
+from scrapy_politeness.sharing.replies import Granted, Saved
+from scrapy_politeness.storage.placement import Placement, Where
+from scrapy_politeness.storage.redis_backlog import SharedBacklog
+from scrapy_politeness.storage.redis_requests import SharedQueue
 from tests.fuzz import crawls
 from tests.fuzz.texts import ODD_NUMBERS, names
 from tests.fuzz.watch import watched
@@ -41,7 +41,7 @@ def _server() -> redis.Redis:
 
 @cache
 def _script(name: str) -> Script:
-    folder = Path(scrapy_politeness.stores.__file__).parent
+    folder = Path(scrapy_politeness.storage.__file__).parent
     texts = [(folder / f"{part}.lua").read_text() for part in ("prelude", name)]
     return _server().register_script("".join(texts))
 

@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 from scrapy.settings import Settings
 
 from scrapy_politeness.config.policy import Policy
-from scrapy_politeness.core.belief import Belief
+from scrapy_politeness.core.governor.belief import Belief
 from scrapy_politeness.core.leases import Leases
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.core.quota import Quota
-from scrapy_politeness.core.scope import Scope
+from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.core.snapshot import freeze, thaw
-from scrapy_politeness.lore import Lore, Report
-from scrapy_politeness.stores.redis import Away, Keys, micros
-from scrapy_politeness.stores.replies import Granted, Saved
-from scrapy_politeness.stores.server_clock import ServerClock
+from scrapy_politeness.sharing.learning import Observation, SharedLearning
+from scrapy_politeness.sharing.redis import Away, Keys, micros
+from scrapy_politeness.sharing.replies import Granted, Saved
+from scrapy_politeness.sharing.server_clock import ServerClock
 from tests.fuzz import crawls, documents
 from tests.fuzz.documents import HOSTILE
 from tests.fuzz.texts import names
@@ -45,10 +45,10 @@ def _policy() -> Policy:
     return Policy.read(Settings(crawls.SETTINGS))
 
 
-def _slot(name: str) -> Scope:
+def _slot(name: str) -> Slot:
     own = _policy().for_slot(name)
     assert own is not None
-    scope = Scope(name, own.bounds, spacing=own.spacing, concurrency=8)
+    scope = Slot(name, own.bounds, spacing=own.spacing, concurrency=8)
     scope.join(Leases())
     return scope
 
@@ -57,19 +57,19 @@ def _slot(name: str) -> Scope:
 def _sound() -> Any:
     """Lessons after a life with all phases."""
     scope, now = _slot("x"), time.time() - 600
-    lessons = scope.new_lessons()
+    model = scope.new_model()
     for n in range(400):
         refused = n % 70 == 69
         verdict = Verdict.REFUSED if refused else Verdict.SERVED
         now += 3.0 if refused else 0.3
         permit = Permit(now - 0.1, True, 1, 3.0)
-        lessons.observe(permit, Outcome(verdict), now, 0.5)
-    return freeze(lessons)
+        model.observe(permit, Outcome(verdict), now, 0.5)
+    return freeze(model)
 
 
-lessons = documents.like(_sound)
+model = documents.like(_sound)
 _gists = st.one_of(
-    lessons,
+    model,
     st.dictionaries(
         st.sampled_from(["at", "ceiling", "spread", "concurrency", "x"]),
         st.sampled_from(HOSTILE),
@@ -80,7 +80,7 @@ _gists = st.one_of(
 )
 
 
-def check(slot: Scope) -> None:
+def check(slot: Slot) -> None:
     status = slot.status(time.monotonic())
     most = crawls.MAX_RATE * (1 + 1e-9)
     assert crawls.MIN_RATE * (1 - 1e-9) <= status.rate <= most
@@ -93,7 +93,7 @@ def check(slot: Scope) -> None:
 @given(
     st.sampled_from(["plain.example", "line\nbreak"]),
     _gists,
-    lessons,
+    model,
     st.lists(_outcomes, min_size=1, max_size=12),
     st.integers(0, 3),
 )
@@ -102,7 +102,7 @@ def lore_may_be_anything(
     name: str, gist: bytes, text: bytes, outcomes: list[Outcome], revision: int
 ) -> None:
     log = logging.LoggerAdapter(logging.getLogger("scrapy_politeness.fuzz"), {})
-    lore = Lore(Keys(alone=True), ServerClock(), _policy(), log)
+    lore = SharedLearning(Keys(alone=True), ServerClock(), _policy(), log)
     slot = _slot(name)
     with watched():
         lore.heard(slot, 0, gist)
@@ -114,7 +114,7 @@ def lore_may_be_anything(
         for outcome in outcomes:
             now = time.monotonic()
             permit = Permit(now - 0.2, True, 1, 2.0)
-            lore.add(slot, Report(permit, outcome, now, 0.5, otherwise=0.0))
+            lore.add(slot, Observation(permit, outcome, now, 0.5, otherwise=0.0))
             for _, call in lore.calls(math.inf):
                 assert all(isinstance(value, str | int) for value in call.arguments)
             check(slot)
@@ -184,4 +184,4 @@ def replies_may_be_anything(answer: Any) -> None:
     with watched(), suppress(Away):
         saved = Saved.read(answer)
         assert saved.revision >= 0
-        assert isinstance(saved.lessons, bytes)
+        assert isinstance(saved.model, bytes)

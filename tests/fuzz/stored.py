@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 from scrapy import Request
 from scrapy.squeues import PickleLifoDiskQueue
 
-from scrapy_politeness.core.governor import Bounds
+from scrapy_politeness.core.governor.control_law import Bounds
 from scrapy_politeness.core.learned import Learned
-from scrapy_politeness.core.scope import Scope
-from scrapy_politeness.disk_backlog import DiskBacklog
-from scrapy_politeness.placement import USUAL
-from scrapy_politeness.records import Records
-from scrapy_politeness.stores.state import Entry, State
+from scrapy_politeness.core.slot import Slot
+from scrapy_politeness.storage.disk_backlog import DiskBacklog
+from scrapy_politeness.storage.placement import USUAL
+from scrapy_politeness.storage.records import Records
+from scrapy_politeness.storage.state_file import Entry, StateFile
 from tests.fuzz.documents import damaged, edits
 from tests.fuzz.texts import names
 from tests.fuzz.watch import watched
@@ -52,7 +52,7 @@ _cells = st.one_of(
 def _state_file() -> bytes:
     with folder_in_memory() as folder:
         path = Path(folder, "state")
-        with State(path) as state:
+        with StateFile(path) as state:
             learned = Learned(5.0, 0.1, 4)
             entries = dict.fromkeys(SLOTS, Entry(learned, time.time()))
             state.write({SLOTS[0]: time.time() + 1000.0}, entries)
@@ -62,7 +62,7 @@ def _state_file() -> bytes:
 def _use_state(path: Path) -> None:
     """As a crawl does; ValueError is what stops it."""
     try:
-        state = State(path)
+        state = StateFile(path)
     except ValueError:
         return
     records = Records(state, later=Mock())
@@ -73,7 +73,7 @@ def _use_state(path: Path) -> None:
     for slot in (*SLOTS, "\ud800", "new"):
         learned = records.recall(slot, bounds.start_rate)
         if learned is not None:
-            scope = Scope(slot, bounds, spacing=0.0, concurrency=8)
+            scope = Slot(slot, bounds, spacing=0.0, concurrency=8)
             scope.recall(learned, time.monotonic())
             assert bounds.min_rate <= scope.rate <= bounds.max_rate
             assert 1 <= scope.concurrency <= 8

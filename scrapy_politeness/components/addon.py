@@ -1,0 +1,48 @@
+"""One line in settings.py: ``ADDONS = {"scrapy_politeness.Addon": 500}``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scrapy.exceptions import NotConfigured
+
+from scrapy_politeness.components.extension import PolitenessExtension
+from scrapy_politeness.components.middleware import (
+    PolitenessMiddleware,
+    RobotsWaitMiddleware,
+)
+from scrapy_politeness.components.priority_queue import PolitePriorityQueue
+from scrapy_politeness.components.rescheduling import RescheduleMiddleware
+from scrapy_politeness.config.policy import is_enabled
+from scrapy_politeness.config.settings import errors_logged
+from scrapy_politeness.robots.size import RobotsSizeMiddleware
+from scrapy_politeness.storage.job import reject_own_job
+
+if TYPE_CHECKING:
+    from scrapy.settings import BaseSettings
+
+# After HttpCache (900), last before the downloader.
+_GATE_ORDER = 950
+# Between CookiesMiddleware (700) and RedirectMiddleware (600).
+_RESCHEDULE_ORDER = 690
+# Before RobotsTxtMiddleware (100).
+_ROBOTS_WAIT_ORDER = 90
+# After HttpCompression (590).
+_ROBOTS_SIZE_ORDER = 580
+
+
+class Addon:
+    def update_settings(self, settings: BaseSettings) -> None:
+        with errors_logged():
+            if not is_enabled(settings):
+                reject_own_job(settings)
+                raise NotConfigured
+        for name, component, order in (
+            ("DOWNLOADER_MIDDLEWARES", PolitenessMiddleware, _GATE_ORDER),
+            ("DOWNLOADER_MIDDLEWARES", RescheduleMiddleware, _RESCHEDULE_ORDER),
+            ("DOWNLOADER_MIDDLEWARES", RobotsWaitMiddleware, _ROBOTS_WAIT_ORDER),
+            ("DOWNLOADER_MIDDLEWARES", RobotsSizeMiddleware, _ROBOTS_SIZE_ORDER),
+            ("EXTENSIONS", PolitenessExtension, 0),
+        ):
+            settings.setdefault_in_component_priority_dict(name, component, order)
+        settings.set("SCHEDULER_PRIORITY_QUEUE", PolitePriorityQueue, "addon")

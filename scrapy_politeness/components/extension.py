@@ -1,0 +1,155 @@
+"""The extension: owns the parts of one crawl, and is what a spider may ask."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from scrapy import signals
+from scrapy.exceptions import NotConfigured
+from scrapy.extensions.telnet import update_telnet_vars
+
+from scrapy_politeness.components.parts import Parts
+from scrapy_politeness.config import rules
+from scrapy_politeness.config.policy import Policy, is_enabled
+from scrapy_politeness.config.settings import errors_logged
+from scrapy_politeness.core.cause import Block
+from scrapy_politeness.observe.observers import Observers
+from scrapy_politeness.observe.reporter import publish, report_of
+from scrapy_politeness.observe.startup import tell_terms
+from scrapy_politeness.robots.size import RobotsDownload
+from scrapy_politeness.storage.job import reject_job_of_others
+
+if TYPE_CHECKING:
+    from scrapy import Request, Spider
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+    from typing_extensions import Self
+
+    from scrapy_politeness.core.health import Status
+    from scrapy_politeness.core.slot import Slot
+    from scrapy_politeness.observe.census import Census
+
+
+def parts_of(crawler: Crawler, component: str) -> Parts:
+    extension = crawler.get_extension(PolitenessExtension)
+    if extension is None:
+        raise ValueError(
+            f"{component} needs scrapy_politeness.PolitenessExtension in EXTENSIONS, "
+            "and POLITENESS_ENABLED; scrapy_politeness.Addon in ADDONS installs both"
+        )
+    return extension.parts
+
+
+def parts_if_enabled(crawler: Crawler, component: str) -> Parts:
+    """For middlewares, which Scrapy leaves out where the add-on is off."""
+    if not is_enabled(crawler.settings):
+        raise NotConfigured
+    return parts_of(crawler, component)
+
+
+class PolitenessExtension:
+    """Spiders and the other components find it through ``crawler.get_extension``.
+
+    For spiders there are ``set_rate``, ``hold``, ``release``, ``reset``, ``status``
+    and ``census``; a slot is named by its host, or as ``politeness_slot`` or
+    ``download_slot`` name it. In the telnet console it is called ``politeness``.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        if not is_enabled(crawler.settings):
+            raise NotConfigured
+        reject_job_of_others(crawler.settings)
+        self.policy = Policy.read(crawler.settings, crawler.spider)
+        self.parts = Parts(self.policy, crawler)
+        self._observers = Observers(
+            self.policy, self.census, self.parts.stock.tallies.waits, crawler.spider
+        )
+        crawler.signals.connect(self._spider_opened, signals.spider_opened)
+        crawler.signals.connect(self._spider_closed, signals.spider_closed)
+        crawler.signals.connect(self._response_received, signals.response_received)
+        if self.policy.robots:
+            self._download = RobotsDownload(crawler.spider)
+            received = self._download.bytes_received
+            crawler.signals.connect(received, signals.bytes_received)
+        crawler.signals.connect(self._telnet_opened, update_telnet_vars)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        with errors_logged(crawler.spider):
+            return cls(crawler)
+
+    def set_rate(self, slot: str, rate: float) -> None:
+        """Replace the slot's own limits: from now on so many requests per second, or
+        fewer where the host or its robots.txt wants fewer."""
+        rate = rules.checked("rate", rate, rules.positive)
+        scope = self._limited(slot)
+        self.parts.registry.set_rate(scope.key, rate)
+        self.parts.events.reconfigured(scope, rate)
+        scope.announce()
+
+    def hold(self, slot: str, seconds: float) -> None:
+        """Send nothing for so long; of several holds the one that ends last counts."""
+        seconds = rules.checked("seconds", seconds, rules.not_negative)
+        scope = self._limited(slot)
+        if scope.block(Block.HOLD, time.monotonic() + seconds):
+            self.parts.events.held(scope, seconds)
+
+    def release(self, slot: str) -> None:
+        """End a hold. What the host itself has asked for still counts."""
+        scope = self._limited(slot)
+        if scope.unblock(Block.HOLD):
+            self.parts.events.resumed(scope)
+
+    def reset(self, slot: str) -> None:
+        """Return to the settings, and forget all that was learned of the host, its
+        pause included."""
+        scope = self._limited(slot)
+        was_silent = self.parts.feedback.forget(scope)
+        self.parts.events.reconfigured(scope, None)
+        if was_silent:
+            self.parts.events.resumed(scope)
+
+    def status(self, slot: str) -> Status:
+        """Tell how a slot is doing."""
+        return self._limited(slot).status(time.monotonic())
+
+    def census(self, max_age: float = 0.0) -> Census:
+        """Take stock of the crawl; a census that is not older will do, and costs
+        nothing."""
+        return self.parts.stock.census(max_age)
+
+    def _limited(self, slot: str) -> Slot:
+        key = rules.checked("slot", slot, rules.one_slot)
+        scope = None if self.policy.is_exempt(key) else self.parts.registry.slot(key)
+        if scope is None:
+            raise ValueError(f"{slot!r} is exempt, or its rate is 0: nothing limits it")
+        return scope
+
+    def _spider_opened(self, spider: Spider) -> None:
+        tell_terms(self.policy, spider, by_queue=bool(self.parts.queues))
+        if self.parts.sampler is not None:
+            tallies = self.parts.stock.tallies
+            self.parts.sampler.begin(time.monotonic(), tallies)
+        if self.parts.fleet is not None:
+            self.parts.fleet.start()
+        self._observers.start()
+
+    async def _spider_closed(self, spider: Spider, reason: str) -> None:
+        parts = self.parts
+        parts.stop()
+        await parts.wait_stopped()
+        census = self.census()
+        parts.events.closed(census)
+        if parts.sampler is not None and self.policy.report_path is not None:
+            tallies = parts.stock.tallies
+            report = report_of(census, tallies, parts.sampler, spider.name, reason)
+            await publish(report, self.policy.report_path, spider)
+        await self._observers.close()
+
+    def _telnet_opened(self, telnet_vars: dict[str, Any]) -> None:
+        telnet_vars["politeness"] = self
+
+    def _response_received(self, response: Response, request: Request) -> None:
+        if self.policy.robots:
+            self.parts.robots.response_received(response, request)

@@ -1,0 +1,265 @@
+"""The downloader middlewares before the gate, and the gate itself."""
+
+from __future__ import annotations
+
+import logging
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from scrapy import signals
+from scrapy.exceptions import IgnoreRequest, NotConfigured
+from scrapy.http.request import NO_CALLBACK
+
+from scrapy_politeness.components.extension import parts_if_enabled
+from scrapy_politeness.components.rescheduling import DONT_CACHE
+from scrapy_politeness.core.outcome import Outcome, Verdict
+from scrapy_politeness.core.pace import NO_WAIT
+from scrapy_politeness.http.classify import classify_exception, classify_response
+from scrapy_politeness.http.names import public_request
+from scrapy_politeness.http.scrapy_internals import host_of
+from scrapy_politeness.robots.fetching import SERVER_ERRORS, robots_site
+from scrapy_politeness.robots.size import limit_unpacking, unlimit_download
+from scrapy_politeness.scheduling.gate import SHORT_WAIT
+from scrapy_politeness.scheduling.registry import EXEMPT
+from scrapy_politeness.scheduling.tickets import State
+from scrapy_politeness.storage.placement import FRONT, for_the_scheduler
+
+if TYPE_CHECKING:
+    from scrapy import Request
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+    from typing_extensions import Self
+
+    from scrapy_politeness.core.route import Route
+    from scrapy_politeness.core.slot import Slot
+    from scrapy_politeness.scheduling.tickets import Ticket
+
+logger = logging.getLogger(__name__)
+
+# While the spider closes, requests that cannot go back to the scheduler may still go,
+# if their turn comes within so many seconds from when that was noticed.
+_LONGEST_CLOSING = 4.0
+
+
+class RobotsWaitMiddleware:
+    """Before Scrapy's robots middleware: what that keeps until it has the robots.txt
+    of its host takes no place from others meanwhile."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        if not crawler.settings.getbool("ROBOTSTXT_OBEY"):
+            raise NotConfigured
+        parts = parts_if_enabled(crawler, type(self).__name__)
+        self._engine = parts.engine
+        self._tickets = parts.tickets
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        return cls(crawler)
+
+    def process_request(self, request: Request) -> None:
+        if self._engine.waits_for_robots_txt(request):
+            self._tickets.begin(request).wait()
+
+
+class PolitenessMiddleware:
+    """The gate, last before the downloader: counts what is really sent."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._parts = parts_if_enabled(crawler, type(self).__name__)
+        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
+        self._by_address = crawler.settings.getint("CONCURRENT_REQUESTS_PER_IP") > 0
+        # When the last ones may go, once the spider closes.
+        self._closes_at: float | None = None
+        # The response may never get to process_response: whoever asked for it has been
+        # cancelled, or a middleware further out keeps it to itself.
+        crawler.signals.connect(self._downloaded, signals.response_downloaded)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        return cls(crawler)
+
+    async def process_request(self, request: Request) -> Request | None:
+        parts = self._parts
+        if request.callback is NO_CALLBACK:
+            unlimit_download(request)
+        scope = parts.registry.slot_for(request)
+        if scope is None or request.meta.get(EXEMPT):
+            self._not_limited(request)
+        else:
+            ticket = self._begin(request)
+            if ticket.is_in_line:
+                # The same object is downloaded twice at once, but one ticket is for
+                # one download.
+                return request.copy()
+            now = time.monotonic()
+            ticket.arrive(now)
+            if not scope.has_hope and scope.is_beyond_hope(now):
+                return self._hand_back(ticket, scope)
+            if not await self._know_robots(ticket, scope):
+                return self._hand_back(ticket, scope)
+            if self._by_address:
+                # Now that the address is known, it counts.
+                scope = parts.registry.slot_for(request)
+            if scope is None:
+                self._not_limited(request)
+            elif not await self._pass(ticket, scope):
+                return self._hand_back(ticket, scope)
+        if scope is None:
+            parts.engine.stamp(request, parts.registry.key_for(request))
+        else:
+            parts.engine.take_over(request, scope.key, scope.concurrency)
+        return None
+
+    def process_response(self, request: Request, response: Response) -> Response:
+        ticket = self._parts.tickets.get(request)
+        if ticket is not None:
+            # What was downloaded is over by now; this came from elsewhere.
+            outcome = Outcome(Verdict.IGNORED, "not downloaded")
+            self._parts.feedback.end(ticket, outcome)
+            if ticket.is_refused:
+                request.meta[DONT_CACHE] = True
+        if request.callback is NO_CALLBACK:
+            limit_unpacking(request)
+        return response
+
+    def process_exception(self, request: Request, exception: Exception) -> None:
+        ticket = self._parts.tickets.get(request)
+        if ticket is not None:
+            outcome = classify_exception(exception, request)
+            self._parts.feedback.end(ticket, outcome)
+
+    def _downloaded(self, response: Response, request: Request) -> None:
+        ticket = self._parts.tickets.get(request)
+        if ticket is None or ticket.flight is None or ticket.state is not State.SENT:
+            return
+        codes = self._parts.policy.http_codes
+        is_robots = request.callback is NO_CALLBACK and bool(robots_site(request))
+        if is_robots:
+            codes |= SERVER_ERRORS
+        outcome = classify_response(response, codes, time.time())
+        ticket.is_refused = outcome.verdict.is_refusal
+        route = ticket.flight.route
+        if outcome.verdict is Verdict.REFUSED and not is_robots:
+            failing = self._parts.failing_pages
+            outcome = failing.refused(ticket, route.slot, response.status, outcome)
+        self._parts.feedback.end(ticket, outcome)
+        if self._parts.policy.ip_limit is not None:
+            self._parts.registry.learn_address(request, response, route)
+
+    def _begin(self, request: Request) -> Ticket:
+        earlier = self._parts.tickets.get(request)
+        if earlier is not None and earlier.state is State.SENT:
+            # Whoever gave up waiting for the answer asks for the same once more.
+            outcome = Outcome(Verdict.IGNORED, "sent once more")
+            self._parts.feedback.end(earlier, outcome)
+        return self._parts.tickets.begin(request)
+
+    def _not_limited(self, request: Request) -> None:
+        """Whatever the queue took it for."""
+        ticket = self._parts.tickets.get(request)
+        if ticket is not None:
+            outcome = Outcome(Verdict.IGNORED, "not limited")
+            self._parts.feedback.end(ticket, outcome)
+            self._parts.tickets.drop(ticket)
+
+    async def _know_robots(self, ticket: Ticket, scope: Slot) -> bool:
+        parts = self._parts
+        request = ticket.request
+        if not parts.policy.robots or not host_of(request):
+            return True
+        site = robots_site(request)
+        if site is not None:
+            parts.robots.note_request(request, site)
+            return True
+        if not request.url.startswith("http"):
+            return True
+        return await parts.robots.ensure(ticket, scope)
+
+    async def _pass(self, ticket: Ticket, scope: Slot) -> bool:
+        parts = self._parts
+        request = ticket.request
+        if parts.policy.robots:
+            parts.robots.obey(request, scope)
+        asked_at = time.monotonic()
+        if parts.policy.ip_limit and not parts.registry.knows_way(request):
+            await self._find_way(request)
+        route = parts.registry.route_for(request, scope)
+        leaves = partial(self._leaves, ticket, route)
+        flight = await parts.gate.enter(ticket, route, leaves)
+        if flight is None:
+            return False
+        parts.loop_lag.start()
+        if flight.permit.resumed:
+            parts.events.resumed(scope)
+        parts.events.sent(flight, asked_at)
+        if parts.permits is not None:
+            parts.permits.sent(route)
+        waited = flight.permit.sent_at - asked_at
+        if waited >= NO_WAIT:
+            stats = parts.stats
+            stats.inc_value("politeness/waits")
+            total = stats.get_value("politeness/wait_seconds", 0.0)
+            stats.set_value("politeness/wait_seconds", total + waited)
+        return True
+
+    async def _find_way(self, request: Request) -> None:
+        address = await self._parts.engine.resolve(host_of(request))
+        if address is not None:
+            self._parts.registry.learn_way(request, address)
+
+    def _leaves(self, ticket: Ticket, route: Route, seen: float, wait: float) -> bool:
+        """Tell whether a request is not to be kept at the gate for so many seconds:
+        those because of what the queue knows of, and all of them."""
+        if route.slot.is_beyond_hope(time.monotonic()):
+            return True
+        if self._parts.engine.is_closing:
+            return not self._is_unscheduled(ticket) or wait > self._closes_in()
+        # What the queue handed out can wait there, without a place in memory; unless
+        # it waits for what the queue does not know of, which would hand it out again
+        # at once.
+        return ticket.by_queue and seen > SHORT_WAIT + route.slot.way
+
+    def _closes_in(self) -> float:
+        now = time.monotonic()
+        if self._closes_at is None:
+            self._closes_at = now + _LONGEST_CLOSING
+        return self._closes_at - now
+
+    @staticmethod
+    def _is_unscheduled(ticket: Ticket) -> bool:
+        """Media, robots.txt: what the scheduler cannot take back. What it was given
+        and has not handed out has come straight back."""
+        is_back = ticket.is_handed_back and not ticket.by_queue
+        return is_back or ticket.request.callback is NO_CALLBACK
+
+    def _hand_back(self, ticket: Ticket, scope: Slot) -> Request:
+        """Back to the scheduler, for later, or for a later run to find; unless there
+        is no hope for it."""
+        parts = self._parts
+        request = ticket.request
+        parts.dead_hosts.check(request, scope)
+        if self._is_unscheduled(ticket):
+            self._count_drop(request)
+            raise IgnoreRequest("The spider closes while this request was held")
+        self._parts.stats.inc_value("politeness/handed_back")
+        copy = for_the_scheduler(request)
+        FRONT.put_on(copy)
+        ticket.hand_back(copy)
+        return copy
+
+    def _count_drop(self, request: Request) -> None:
+        if robots_site(request) is not None:
+            return
+        stats = self._parts.stats
+        if not stats.get_value("politeness/dropped_on_closing"):
+            self._log.warning(
+                "The spider closes: %(request)s, which the scheduler cannot keep, is "
+                "dropped, because its host is not ready within %(patience).3g s; "
+                "further ones are only counted",
+                {
+                    "request": public_request(request),
+                    "patience": _LONGEST_CLOSING,
+                },
+            )
+        stats.inc_value("politeness/dropped_on_closing")

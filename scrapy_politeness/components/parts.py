@@ -1,0 +1,191 @@
+"""How one crawl behaves: all that has a part in it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from scrapy.utils.asyncio import is_asyncio_available
+
+from scrapy_politeness.core.cause import Block
+from scrapy_politeness.http.scrapy_internals import Engine
+from scrapy_politeness.observe.census import Stock
+from scrapy_politeness.observe.events import Events
+from scrapy_politeness.observe.sampler import Sampler
+from scrapy_politeness.robots.fetching import Robots
+from scrapy_politeness.scheduling.dead_hosts import DeadHosts
+from scrapy_politeness.scheduling.failing_pages import FailingPages
+from scrapy_politeness.scheduling.feedback import Feedback
+from scrapy_politeness.scheduling.gate import Gate
+from scrapy_politeness.scheduling.loop_lag import LoopLag
+from scrapy_politeness.scheduling.permits import Permits
+from scrapy_politeness.scheduling.registry import SlotRegistry
+from scrapy_politeness.scheduling.tickets import Tickets
+from scrapy_politeness.scheduling.timers import Alarm, Watch
+from scrapy_politeness.storage.records import Records
+from scrapy_politeness.storage.state_file import StateFile
+
+if TYPE_CHECKING:
+    from scrapy import Spider
+    from scrapy.crawler import Crawler
+    from scrapy.statscollectors import StatsCollector
+
+    from scrapy_politeness.config.policy import Policy
+    from scrapy_politeness.core.slot import Slot
+    from scrapy_politeness.scheduling.slot_queue import SlotQueue
+    from scrapy_politeness.sharing.fleet import Fleet
+
+
+class Parts:
+    """Makes the parts, and introduces them to each other. The middlewares and the
+    scheduler's queues find them here, and it in the extension."""
+
+    def __init__(self, policy: Policy, crawler: Crawler) -> None:
+        assert crawler.stats is not None
+        spider = crawler.spider
+        self.policy = policy
+        self.stats: StatsCollector = crawler.stats
+        self.engine = Engine(crawler)
+        self.alarm = Alarm(self.engine.wake)
+        self.queues: list[SlotQueue] = []
+        self.records = _open_records(policy, spider)
+        self.fleet = self._open_fleet(spider)
+        self.registry = SlotRegistry(
+            policy, self.engine, self._is_pending, self._recall, self.fleet
+        )
+        self.permits: Permits | None = None
+        if self.fleet is not None:
+            self.permits = Permits(self.fleet, self.registry, self.pending)
+        self.tickets = Tickets(self.engine)
+        self._watch = Watch(self._look)
+        self.loop_lag = LoopLag(lambda: self.tickets.sent > 0)
+        self.gate = Gate(self._watch.start, self.permits, spider)
+        self.registry.listeners.append(self.gate.advance)
+        self.stock = Stock(
+            self.registry, self.gate, self.queues, self.engine, self.stats
+        )
+        self.sampler = Sampler(time.monotonic()) if policy.report_path else None
+        self.events = Events(crawler, self.stock.tallies, self.sampler)
+        self.dead_hosts = DeadHosts(
+            policy,
+            self.engine,
+            self.events,
+            self.stock.pending,
+            self.registry.seen,
+            spider,
+        )
+        self.robots = Robots(
+            policy,
+            self.engine,
+            self.registry,
+            self.events,
+            spider,
+            watch=self._watch.start,
+            remembered=policy.max_slots,
+        )
+        self.failing_pages = FailingPages(
+            policy, self.engine, self.registry, self._has_work, crawler
+        )
+        self.feedback = Feedback(
+            policy,
+            self.tickets,
+            self.registry,
+            self.fleet,
+            self.records,
+            self.events,
+            self.dead_hosts,
+            self.loop_lag,
+        )
+        self._resume_pauses()
+
+    def add_queue(self, queue: SlotQueue) -> None:
+        """In memory and on disk, they share the slots."""
+        self.queues.append(queue)
+        self.registry.listeners.append(queue.slot_changed)
+        self.tickets.has_own_queue = True
+
+    def pending(self, slot: Slot) -> int:
+        """Return how many requests wait for a slot."""
+        return self.stock.pending(slot.key)
+
+    def stop(self) -> None:
+        self.alarm.stop()
+        self._watch.stop()
+        self.loop_lag.stop()
+        self.robots.wake()
+
+    async def wait_stopped(self) -> None:
+        # What the last answers mean is known only when they are reported.
+        if self.fleet is not None:
+            await self.fleet.close()
+        if self.records is not None:
+            self.records.close()
+            await self.records.wait_closed()
+
+    def _open_fleet(self, spider: Spider | None) -> Fleet | None:
+        if self.policy.redis_url is None:
+            return None
+        if not is_asyncio_available():
+            raise self.policy.bad_redis(
+                "needs asyncio, so TWISTED_REACTOR must be left as it is, or be "
+                "twisted.internet.asyncioreactor.AsyncioSelectorReactor"
+            )
+        # Only who has asked for it needs the package redis.
+        from scrapy_politeness.sharing.fleet import Fleet
+
+        return Fleet(
+            self.policy.redis_url,
+            self.policy,
+            learned=lambda *told: self.feedback.learned(*told),
+            silenced=lambda slot, wait: self.events.silenced(slot, wait),
+            pending=self.pending,
+            count=lambda name, number: self.stats.inc_value(name, number),
+            spider=spider,
+        )
+
+    def _is_pending(self, slot: Slot) -> bool:
+        return self.gate.has_line(slot) or any(slot.key in q for q in self.queues)
+
+    def _has_work(self, slot: Slot) -> bool:
+        return self.gate.has_line(slot) or any(
+            queue.has_work(slot.key) for queue in self.queues
+        )
+
+    def _recall(self, slot: Slot, start_rate: float) -> None:
+        learned = self.records and self.records.recall(slot.key, start_rate)
+        if learned:
+            # What is learned together is learned in the server's time.
+            now = self.fleet.server_now if self.fleet else time.monotonic()
+            slot.recall(learned, now)
+            self.events.recalled(slot, learned)
+
+    def _resume_pauses(self) -> None:
+        if self.records is None:
+            return
+        # A clock that was set back must not turn a pause of minutes into one of days.
+        longest = self.policy.longest_silence
+        for key, left in self.records.pauses().items():
+            slot = self.registry.slot(key)
+            if slot is not None:
+                seconds = min(left, longest)
+                slot.block(Block.PAUSE, time.monotonic() + seconds)
+                self.events.still_silent(slot, seconds)
+
+    def _look(self) -> bool:
+        self.feedback.sweep()
+        self.robots.sweep()
+        if self.engine.is_closing:
+            self.robots.wake()
+            self.gate.reconsider()
+        elif self.fleet is not None:
+            self.gate.look_again()
+        return self.gate.is_busy or self.robots.is_busy
+
+
+def _open_records(policy: Policy, spider: Spider | None) -> Records | None:
+    if policy.state_path is None:
+        return None
+    try:
+        return Records(StateFile(policy.state_path, spider), spider)
+    except ValueError as error:
+        raise policy.bad_state(str(error)) from error

@@ -1,0 +1,121 @@
+"""The way back for what was refused."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from scrapy_politeness.components.extension import parts_if_enabled
+from scrapy_politeness.http.names import public_request
+from scrapy_politeness.robots.fetching import MAX_RESCHEDULES, OWN_FETCH, robots_site
+from scrapy_politeness.storage.marks import MARK, mark_page, page_marks_of, unmark_page
+from scrapy_politeness.storage.placement import for_the_scheduler, leave_the_scheduler
+
+if TYPE_CHECKING:
+    from scrapy import Request
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+    from typing_extensions import Self
+
+    from scrapy_politeness.core.slot import Slot
+    from scrapy_politeness.scheduling.tickets import Ticket
+
+logger = logging.getLogger(__name__)
+
+RESCHEDULES = "politeness_reschedules"
+# It was given up already: Scrapy's own retries may follow.
+_GIVEN_UP = "given_up"
+_REFUSED = "refused"
+
+# HttpCache skips what bears this mark, and takes the mark off.
+DONT_CACHE = "_dont_cache"
+
+
+class RescheduleMiddleware:
+    """Sends refused requests back to the scheduler.
+
+    It sits further in than the gate, so that a refused response has passed
+    DownloaderStats and CookiesMiddleware, and further out than RetryMiddleware, which
+    would count it as one of RETRY_TIMES.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._parts = parts_if_enabled(crawler, type(self).__name__)
+        self._crawler = crawler
+        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        return cls(crawler)
+
+    def process_request(self, request: Request) -> None:
+        if MARK in request.meta:
+            leave_the_scheduler(request)
+
+    def process_response(
+        self, request: Request, response: Response
+    ) -> Request | Response:
+        ticket = self._parts.tickets.get(request)
+        if ticket is None or not ticket.is_refused:
+            if MARK in request.meta:
+                unmark_page(request)
+            return response
+        self._parts.tickets.drop(ticket)
+        request.meta.pop(DONT_CACHE, None)
+        if OWN_FETCH in request.meta:
+            request.meta["dont_retry"] = True  # Robots asks again itself
+        if request.meta.get("dont_retry"):
+            return response
+        scope = self._parts.registry.slot_for(request)
+        if scope is not None:
+            self._parts.dead_hosts.check(request, scope)
+        return self._copy(ticket, response, scope) or response
+
+    def _copy(
+        self, ticket: Ticket, response: Response, scope: Slot | None
+    ) -> Request | None:
+        request = ticket.request
+        marks = page_marks_of(self._crawler, request)
+        if _GIVEN_UP in marks:
+            return None  # one of Scrapy's own retries
+        # A spider that hands ``response.meta`` on to another request must not hand on
+        # the used-up count with it.
+        done = request.meta.get(RESCHEDULES, 0) if marks else 0
+        if done >= self._most(request):
+            self._tell_refusal(request, response, done)
+            self._give_up(request)
+            return None
+        copy = for_the_scheduler(request)
+        if scope is not None and robots_site(request) is None:
+            placement = self._parts.failing_pages.placement(ticket, scope)
+            if placement is None:
+                self._give_up(request)
+                return None
+            placement.put_on(copy)
+            self._parts.failing_pages.remember(ticket, copy)
+        self._parts.events.rescheduled(self._parts.registry.key_for(copy))
+        copy.meta.pop("cached_response", None)  # HttpCache's, and not serialisable
+        copy.meta[RESCHEDULES] = done + 1
+        mark_page(self._crawler, copy, **{_REFUSED: True})
+        return copy
+
+    def _most(self, request: Request) -> int:
+        most = self._parts.policy.max_reschedules
+        return most if robots_site(request) is None else min(most, MAX_RESCHEDULES)
+
+    def _give_up(self, request: Request) -> None:
+        if robots_site(request) is not None:
+            request.meta["dont_retry"] = True  # RetryMiddleware would ask on
+        mark_page(self._crawler, request, **{_GIVEN_UP: True})
+        self._parts.events.given_up(self._parts.registry.key_for(request))
+
+    def _tell_refusal(self, request: Request, response: Response, done: int) -> None:
+        self._log.warning(
+            "%(request)s was refused (%(status)d) after %(done)d reschedules, "
+            "passing the refusal on",
+            {
+                "request": public_request(request),
+                "status": response.status,
+                "done": done,
+            },
+        )

@@ -1,0 +1,1 @@
+"""What is believed of a host, and the rate that follows from it."""

@@ -1,0 +1,542 @@
+"""What is believed of a host's limit: a bank of model limiters.
+
+Theory of operation
+-------------------
+Each *cell* of the bank is a guess: the limit lies between two rates, and it is kept by
+a token bucket with a burst between two sizes, or by a sliding window of some length.
+The cell runs that limiter (``limiters``) along with the real requests. So each cell
+predicts what the host does next, and is worth as much as its predictions were.
+
+==========  ==========================  =============================================
+the host    the cell's limiter          the cell's evidence
+==========  ==========================  =============================================
+serves      would serve                 stays
+serves      would refuse                falls: the host has more than that
+refuses     would refuse                rises against the others
+refuses     would serve                 falls by as much as bad luck is unlikely
+==========  ==========================  =============================================
+
+Bad luck is a refusal that has nothing to do with the rate. Each cell counts those that
+it cannot explain otherwise: their share of all requests is how likely it finds the
+next. So a cell without a limit explains a host that fails one request in a hundred as
+well as it can be explained; and for a host with a limit, the cell with that limit needs
+no bad luck at all. Which of them is right, the rate decides: what gets rarer where we
+go slower is a limit.
+
+Limits change. One that falls is told by refusals; one that rises is told by nothing, so
+old evidence fades, and leaks slowly from each cell to its neighbours, mostly to that
+above, and a trace of it to all. Nothing is believed for good.
+
+Evidence is a natural logarithm; the best cell has 0. Cells are narrow near the rate
+that is in use and wide far from it; they move along with the rate.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from scrapy_politeness.core.governor.limiters import Buckets, Windows
+from scrapy_politeness.core.snapshot import (
+    amount,
+    finite,
+    listing,
+    part,
+    positive,
+    row,
+    row_of,
+    whole,
+)
+
+if TYPE_CHECKING:
+    from array import array
+    from collections.abc import Iterable, Sequence
+
+    from scrapy_politeness.core.snapshot import Kind
+
+    Chances = list[list[tuple[float, float]]]
+
+# The bursts between which a cell's lies. Most limiters let 1 to 100 through at once;
+# and with just one token, a request that travels a little faster was never served.
+_BURSTS = (1.5, 6.0, 25.0, 128.0)
+
+# Seconds: of those hosts that count by windows, most have one of these.
+_WINDOWS = (1.0, 10.0, 60.0)
+_ROWS = len(_BURSTS) - 1 + len(_WINDOWS)
+
+# The narrowest cells are one per cent wide, each next one by this factor wider, from
+# a thousandth of the rate to twelve times the rate. What lies above is no limit.
+_NARROWEST = 0.01
+_WIDER = 1.5
+_LOWEST, _HIGHEST = -6.5, 2.5
+
+# How likely it is at first that there is no limit, in units of a cell's width; and by
+# how much less likely a limit gets with each factor of e below the start rate, which
+# somebody has chosen with hosts like this one in mind.
+_NO_LIMIT = 4.0
+_BELOW_START = 1.0
+
+# Before anything is known, this many requests in so many are refused by bad luck.
+# Evidence of it fades when there is more than of the last so many requests.
+_UNLUCKY = 0.5
+_REQUESTS = 50.0
+_MOST_REQUESTS = 1500.0
+
+# No host is believed to refuse more than this share of the requests for no reason: one
+# that does so has a limit.
+_MOST_UNLUCKY = 0.3
+
+# A host that says so means it: bad luck is a 429, or tells us how long to wait, this
+# much more rarely.
+_SAID = 0.3
+
+# A refusal is never quite certain, nor is any cell ever ruled out.
+_CERTAIN = 0.95
+_WORST = -20.0
+_TINY = 1e-300
+
+# Evidence fades to a third in so many seconds, and leaks to the cell above per second;
+# but for no more seconds than a third of the requests: a host that is asked rarely does
+# not show much.
+_MEMORY = 2000.0
+_LEAK = 0.01
+_REQUESTS_PER_SECOND = 3.0
+_MOST_LEAK = 0.25
+
+# To the cell below leaks so much of that. With nothing, a rate too high would pass for
+# ever more bad luck; with as much, the limit would follow each rate that bad luck has
+# lowered.
+_DOWN = 0.05
+
+# What is lost per second to all cells alike.
+_FORGET = 3e-4
+
+# Limits change by little at a time: no cell leaks as if it were wider than this.
+_WIDEST_LEAK = 0.12
+
+# What a measurement is worth, and how exact it is, as a natural logarithm.
+_MEASURED = 4.0
+_EXACT = 0.05
+
+# A rate that is too high by a factor costs as much as one that is too low by it, and a
+# refusal costs this much more, as a natural logarithm of the rate. It is little: a rate
+# that is too low costs for as long as it lasts, a refusal only once.
+_REFUSAL = 0.02
+
+# With bad luck it takes more refusals until a rate that is too high is found out.
+_MORE_REFUSALS = 2.0
+
+# Requests per second that no host is asked for; nor is any asked more rarely than once
+# in so many seconds.
+_FASTEST = 1e6
+
+# A limit is known if it is known to this factor.
+_KNOWN = 1.5
+
+# So many requests are looked at together.
+_BATCH = 5
+
+
+def _edges() -> list[float]:
+    """The logarithms of the rates between cells, relative to the rate in use."""
+    below, above, step = [0.0], [0.0], _NARROWEST
+    while below[-1] > _LOWEST:
+        below.append(below[-1] - step)
+        if above[-1] < _HIGHEST:
+            above.append(above[-1] + step)
+        step *= _WIDER
+    return [*reversed(below), *above[1:]]
+
+
+_EDGES = _edges()
+_CELLS = len(_EDGES)
+_MIDDLES = [(low + high) / 2 for low, high in pairwise(_EDGES)]
+_WIDTHS = [high - low for low, high in pairwise(_EDGES)] + [_NO_LIMIT]
+
+
+class Belief:
+    """``rate`` is the one in use, ``start_rate`` the one that crawls begin with."""
+
+    __slots__ = (
+        "_at",
+        "_buckets",
+        "_count",
+        "_evidence",
+        "_gap",
+        "_limits",
+        "_rate",
+        "_requests",
+        "_since_leak",
+        "_unlucky",
+        "_unpaid",
+        "_until",
+        "_windows",
+        "leaked_at",
+    )
+
+    def __init__(self, rate: float, start_rate: float, now: float) -> None:
+        self._move(rate)
+        self._buckets = [Buckets(_CELLS, *bursts) for bursts in pairwise(_BURSTS)]
+        self._windows = [Windows(seconds) for seconds in _WINDOWS]
+        prior = [
+            _BELOW_START * min(0.0, math.log(limit / start_rate))
+            for limit in self._limits
+        ]
+        # Of each row, first those of the buckets, cell by cell.
+        self._evidence = [row(prior) for _ in range(_ROWS)]
+        self._unlucky = [row([0.0] * _CELLS) for _ in range(_ROWS)]
+        self._requests = 0.0
+        # Requests that were served, but have not been looked at, the last at _until.
+        self._at = self._until = now
+        self._count = 0
+        # The time between two requests, lately.
+        self._gap = 0.0
+        # Requests whose luck is not accounted for yet, and those since the last leak.
+        self._unpaid = 0
+        self._since_leak = 0
+        self.leaked_at = now
+
+    def __repr__(self) -> str:
+        limit = self.limit
+        known = "none known" if limit is None else f"{limit:.3g}/s"
+        return f"<Belief: limit {known}, {self.unlucky:.2%} bad luck>"
+
+    def shape(self) -> dict[str, object]:
+        return {
+            "rate": _rate,
+            "_buckets": listing(*map(part, self._buckets)),
+            "_windows": listing(*map(part, self._windows)),
+            "_evidence": _rows(_evidence),
+            "_unlucky": _rows(amount),
+            "_requests": amount,
+            "_at": finite,
+            "_until": finite,
+            "_count": whole,
+            "_gap": amount,
+            "_unpaid": whole,
+            "_since_leak": whole,
+            "leaked_at": finite,
+        }
+
+    @property
+    def rate(self) -> float:
+        """Where the narrowest cells are."""
+        return self._rate
+
+    @rate.setter
+    def rate(self, rate: float) -> None:
+        self._move(rate)
+
+    def served(self, at: float) -> None:
+        """A request that was sent then was served."""
+        self._count += 1
+        self._until = max(self._until, at)
+        for window in self._windows:
+            window.add(at)
+        if self._count >= _BATCH:
+            self._look()
+
+    def cause(self, at: float, otherwise: float = 0.0, *, said: bool = False) -> float:
+        """How likely it is a limit that made the host refuse a request sent then.
+        ``otherwise`` is how likely something else that is known of would have,
+        ``said`` that the host said what it meant."""
+        by_limit, by_any = self._expected(self._chances(at, otherwise, said))
+        return by_limit / by_any
+
+    def chance(self, at: float) -> float:
+        """How likely the host is to refuse a request sent then."""
+        return self._expected(self._chances(at, 0.0, said=False))[1]
+
+    def refused(
+        self, at: float, otherwise: float = 0.0, *, said: bool = False
+    ) -> float:
+        """A request that was sent then was refused; return how likely it was a limit
+        that made the host do so."""
+        chances = self._chances(at, otherwise, said)
+        by_limit, by_any = self._expected(chances)
+        for bucket in self._buckets:
+            bucket.fill(self._limits, max(0.0, at - self._at))
+        self._at = self._until = max(self._at, at)
+        self._requests += 1
+        total = self._requests + _REQUESTS
+        for evidence, unlucky, of_row in zip(
+            self._evidence, self._unlucky, chances, strict=True
+        ):
+            for cell, (_, chance) in enumerate(of_row):
+                evidence[cell] += math.log(chance)
+                luck = min((_UNLUCKY + unlucky[cell]) / total, _MOST_UNLUCKY)
+                unlucky[cell] += (_SAID * luck if said else luck) / chance
+        of_windows = self._evidence[len(self._buckets) :]
+        for window, evidence in zip(self._windows, of_windows, strict=True):
+            window.refuse(self._limits, at, evidence)
+        self._normalize()
+        return by_limit / by_any
+
+    def measured(self, least: float, most: float, weight: float) -> None:
+        """From one silence of the host's to the next, it has served between ``least``
+        and ``most`` requests per second: so much is its limit, whatever it counts by.
+        ``weight`` is 1 for what has no other explanation."""
+        self._look()
+        low, high = math.log(least / self._rate), math.log(most / self._rate)
+        lost = [
+            min(weight * _MEASURED, (max(0.0, low - at, at - high) / _EXACT) ** 2 / 2)
+            for at in (*_MIDDLES, math.inf)
+        ]
+        self._evidence = [
+            row(old - loss for old, loss in zip(evidence, lost, strict=True))
+            for evidence in self._evidence
+        ]
+        self._normalize()
+
+    def leak(self, now: float) -> None:
+        """Time has passed, and limits change."""
+        self._pay()
+        seconds = max(0.0, now - self.leaked_at)
+        self.leaked_at = now
+        shown = min(seconds, self._since_leak / _REQUESTS_PER_SECOND)
+        self._since_leak = 0
+        fade = math.exp(-shown / _MEMORY)
+        share = min(_MOST_LEAK, _LEAK * shown)
+        weights = [[math.exp(fade * e) for e in cells] for cells in self._evidence]
+        forgotten = 1 - math.exp(-_FORGET * seconds)
+        total = sum(
+            w * d for cells in weights for w, d in zip(cells, _WIDTHS, strict=True)
+        )
+        for window in self._windows:
+            window.forget(forgotten)
+        trace = forgotten * total / (_ROWS * sum(_WIDTHS))
+        for number_of, densities in enumerate(weights):
+            flows = [
+                share
+                * max(here - there, _DOWN * (here - there))
+                * min(width, other, _WIDEST_LEAK)
+                for (here, there), (width, other) in zip(
+                    pairwise(densities), pairwise(_WIDTHS), strict=True
+                )
+            ]
+            self._evidence[number_of] = row(
+                [
+                    math.log(
+                        (1 - forgotten) * (density + (gain - loss) / width)
+                        + max(trace, _TINY)
+                    )
+                    for density, gain, loss, width in zip(
+                        densities, (0.0, *flows), (*flows, 0.0), _WIDTHS, strict=True
+                    )
+                ]
+            )
+        self._normalize()
+
+    def focus(self, rate: float) -> None:
+        """Look more closely at limits near that rate, if they are not in view yet."""
+        shift = math.log(rate / self._rate)
+        if abs(shift) < 2 * _NARROWEST:
+            return
+        self._look()
+        self._move(rate)
+        places = [middle + shift for middle in _MIDDLES]
+
+        def moved(values: Sequence[float]) -> array[float]:
+            return row([*_interpolated(values, places), values[-1]])
+
+        for bucket in self._buckets:
+            bucket.move(moved)
+        self._evidence = [moved(cells) for cells in self._evidence]
+        self._unlucky = [moved(cells) for cells in self._unlucky]
+
+    @property
+    def best_rate(self) -> float:
+        """The rate that is worth its risk; infinite if no limit is believed in.
+
+        Where the limit is certain, it is just under that; where it may be anywhere,
+        about in the middle.
+        """
+        weights = self._weights()
+        above, below, logarithms = sum(weights), 0.0, 0.0
+        best, highest = math.inf, -math.inf
+        refusal = _REFUSAL + _MORE_REFUSALS * self.unlucky
+        for edge, middle, weight in zip(_EDGES, (*_MIDDLES, 0.0), weights, strict=True):
+            worth = edge * (above - below) + 2 * logarithms - refusal * below
+            if worth > highest:
+                best, highest = edge, worth
+            above -= weight
+            below += weight
+            logarithms += weight * middle
+        return math.inf if best == _EDGES[-1] else self._rate * math.exp(best)
+
+    def quantiles(self, *shares: float) -> list[float]:
+        """The rates that the limit is below with these likelihoods, in that order."""
+        weights = self._weights()
+        total = sum(weights)
+        found: list[float] = []
+        below = 0.0
+        for (low, high), weight in zip(pairwise(_EDGES), weights, strict=False):
+            while len(found) < len(shares):
+                missing = shares[len(found)] * total - below
+                if missing > weight:
+                    break
+                at = low + missing / weight * (high - low)
+                found.append(self._rate * math.exp(at))
+            below += weight
+        return found + [math.inf] * (len(shares) - len(found))
+
+    @property
+    def limit(self) -> float | None:
+        """The host's limit, if there seems to be one and it is known well enough."""
+        low, middle, high = self.quantiles(0.1, 0.5, 0.9)
+        return middle if high < _KNOWN * low else None
+
+    @property
+    def is_certain(self) -> bool:
+        """Tell whether there is hardly any doubt about the limit."""
+        low, high = self.quantiles(0.05, 0.95)
+        return high < _KNOWN * low
+
+    @property
+    def unlucky(self) -> float:
+        """The share of the requests that are refused whatever the rate is."""
+        return (_UNLUCKY + self.times) / (_REQUESTS + self._requests)
+
+    @property
+    def times(self) -> float:
+        """How many refusals had no other reason than bad luck."""
+        found = total = 0.0
+        for evidence, unlucky in zip(self._evidence, self._unlucky, strict=True):
+            for value, count, width in zip(evidence, unlucky, _WIDTHS, strict=True):
+                weight = width * math.exp(value)
+                total += weight
+                found += weight * count
+        return found / total
+
+    @property
+    def recent_rate(self) -> float:
+        """At how many requests per second the last few were served."""
+        return 1 / self._gap if self._gap > 0 else math.inf
+
+    @property
+    def goodput(self) -> float:
+        """How many requests per second were served lately."""
+        return max(window.rate for window in self._windows[1:])
+
+    def _move(self, rate: float) -> None:
+        self._rate = rate
+        self._limits = [rate * math.exp(edge) for edge in _EDGES]
+
+    def _look(self) -> None:
+        """Run the buckets up to the last request that was served."""
+        count, self._count = self._count, 0
+        if not count:
+            return
+        seconds = self._until - self._at
+        self._at = self._until
+        if seconds > 0:
+            self._gap = seconds / count
+        self._requests += count
+        self._unpaid += count
+        self._since_leak += count
+        for bucket, evidence in zip(self._buckets, self._evidence, strict=False):
+            bucket.serve(self._limits, seconds, count, evidence)
+        of_windows = self._evidence[len(self._buckets) :]
+        for window, evidence in zip(self._windows, of_windows, strict=True):
+            window.serve(self._limits, count, evidence)
+
+    def _expected(self, chances: Chances) -> tuple[float, float]:
+        """How likely a refusal is because of a limit, and for any reason."""
+        by_limit = by_any = total = 0.0
+        for of_row, cells in zip(chances, self._evidence, strict=True):
+            for (luck, chance), evidence, width in zip(
+                of_row, cells, _WIDTHS, strict=True
+            ):
+                weight = width * math.exp(evidence)
+                total += weight
+                by_any += weight * chance
+                by_limit += weight * (chance - luck)
+        return by_limit / total, by_any / total
+
+    def _chances(self, at: float, otherwise: float, said: bool) -> Chances:
+        """Of each cell, how likely a refusal is that the limit has no part in, and how
+        likely any is."""
+        self._pay()
+        # What arrives late was sent at about the same rate as the others.
+        seconds = at - self._at if at > self._at else self._gap
+        total = self._requests + _REQUESTS + 1
+        shares = [bucket.empty(self._limits, seconds) for bucket in self._buckets]
+        shares += [window.full(self._limits, at) for window in self._windows]
+        chances: Chances = []
+        for of_row, unlucky in zip(shares, self._unlucky, strict=True):
+            chances.append([])
+            for full, count in zip(of_row, unlucky, strict=True):
+                luck = min((_UNLUCKY + count) / total, _MOST_UNLUCKY)
+                if said:
+                    luck *= _SAID
+                luck += (1 - luck) * otherwise
+                chances[-1].append((luck, luck + (1 - luck) * _CERTAIN * full))
+        return chances
+
+    def _pay(self) -> None:
+        """Each success is evidence against bad luck."""
+        self._look()
+        unpaid, self._unpaid = self._unpaid, 0
+        if not unpaid:
+            return
+        share = unpaid / (self._requests + _REQUESTS)
+        self._evidence = [
+            row(
+                value - share * (_UNLUCKY + count)
+                for value, count in zip(evidence, unlucky, strict=True)
+            )
+            for evidence, unlucky in zip(self._evidence, self._unlucky, strict=True)
+        ]
+        if self._requests > _MOST_REQUESTS:
+            self._requests /= 2
+            self._unlucky = [row(c / 2 for c in cells) for cells in self._unlucky]
+        # What others have written down may leave nothing to be believed in.
+        if max(map(max, self._evidence)) < _WORST:
+            self._normalize()
+
+    def _weights(self) -> list[float]:
+        """How likely each limit is, whatever the burst is."""
+        self._pay()
+        return [
+            width * sum(map(math.exp, evidence))
+            for width, evidence in zip(
+                _WIDTHS, zip(*self._evidence, strict=True), strict=True
+            )
+        ]
+
+    def _normalize(self) -> None:
+        best = max(map(max, self._evidence))
+        self._evidence = [
+            row(max(value - best, _WORST) for value in cells)
+            for cells in self._evidence
+        ]
+
+
+def _interpolated(values: Sequence[float], places: Iterable[float]) -> list[float]:
+    """``values`` are those of the middles of the cells."""
+    found, cell = [], 0
+    last = len(_MIDDLES) - 2
+    for place in places:
+        while cell < last and _MIDDLES[cell + 1] < place:
+            cell += 1
+        low, high = _MIDDLES[cell], _MIDDLES[cell + 1]
+        share = min(1.0, max(0.0, (place - low) / (high - low)))
+        found.append(values[cell] + share * (values[cell + 1] - values[cell]))
+    return found
+
+
+def _rate(value: object) -> float:
+    if not 1 / _FASTEST <= positive(value) <= _FASTEST:
+        raise ValueError(f"out of range: {value!r}")
+    return positive(value)
+
+
+def _evidence(value: object) -> float:
+    if finite(value) > 1:
+        raise ValueError(f"not evidence: {value!r}")
+    return max(finite(value), _WORST)
+
+
+def _rows(kind: Kind) -> Kind:
+    return listing(*[row_of(_CELLS, kind)] * _ROWS)

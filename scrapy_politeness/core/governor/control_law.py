@@ -1,0 +1,520 @@
+"""The control law: outcomes go in, a rate and a pause come out.
+
+Theory of operation
+-------------------
+A refusal is evidence, not truth. Its manners come first, always: the rate is halved at
+once. What is *believed* changes only by as much as the evidence weighs, and that is
+the business of ``belief``: is there a limit, and where, or does this host fail now and
+then whatever we do?
+
+======  =======================================  =======================================
+phase   what happens                             what follows
+======  =======================================  =======================================
+SEARCH  some successes at one rate               the rate doubles, as in slow start
+SEARCH  a refusal that was bad luck, it seems    on with the search
+SEARCH  a refusal that was a limit, it seems     STEADY
+STEADY  some successes                           the rate that is worth its risk, by
+                                                 what is believed now
+STEADY  a refusal                                the same, and it is lower now
+any     the host tells its quota                 TOLD: the rate that keeps to it
+TOLD    answers come without a word of it        SEARCH or STEADY, as before
+======  =======================================  =======================================
+
+**Refusal.** The rate is cut, and there is silence: as long as the host says, else as
+long as ``backoff`` finds right for a refusal that is likely to be meant. With the first
+success after it the *moment* is over: the refusal is handed to the belief, together
+with what was sent around it, in the order of sending, and the rate is what that finds
+best. What was under way at the time of a cut was sent at the old rate: it does not cut
+again.
+
+**Cycle.** A host that goes on refusing counts by windows, or is down. From the end of
+one such silence to the end of the next, a limiter of any kind serves exactly its limit:
+that is measured, and the belief gets it as one more piece of evidence.
+
+Successes count only where the pace had held the request back: a crawl that waits for
+its spider learns nothing about the limit.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from scrapy_politeness.core.governor.backoff import Backoff
+from scrapy_politeness.core.governor.belief import Belief
+from scrapy_politeness.core.governor.cycle import Cycle
+from scrapy_politeness.core.governor.stated_quota import StatedQuota
+from scrapy_politeness.core.outcome import (
+    TOO_MANY_REQUESTS,
+    Outcome,
+    Permit,
+    Verdict,
+)
+from scrapy_politeness.core.snapshot import (
+    amount,
+    finite,
+    flag,
+    number,
+    one_of,
+    optional,
+    part,
+    positive,
+    series,
+    share,
+    whole,
+)
+
+if TYPE_CHECKING:
+    from scrapy_politeness.core.quota import Quota
+
+# Each level of the search lasts at least a second: a host that counts by the second
+# needs that long to refuse. And so does each rate after it.
+_LEVEL_SECONDS = 1.0
+_SEARCH = 2.0
+
+# The rate never rises by more than this at a time once a host has refused.
+_RISE = 1.25
+_SUCCESSES = 10
+
+# Just under the limit, since no two requests travel equally fast.
+_UNDER = 0.995
+
+# Where the limit may well be this many times as high, that is found out: a refusal
+# costs a moment, a rate that is too low costs for as long as it lasts.
+_MUCH = 2.0
+_BOLD = 0.75
+
+# What is known less exactly than by this factor, as a natural logarithm, is not known.
+_WIDEST = 3.0
+
+# Of one level of the search, so many requests are remembered at most.
+_MOST_REPLAYED = 600
+
+# How likely the rate is to blame for the first refusal of a host.
+_FIRST_REFUSAL = 0.05
+
+# A refusal that is less likely than this to mean a limit does not end the search.
+_LIKELY = 0.5
+
+# So many failures without another reason, and such a share of them, are told.
+_UNLUCKY_TIMES = 5.0
+_UNLUCKY_SHARE = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What the user allows the governor to do. Rates are requests per second."""
+
+    start_rate: float = 1.0
+    min_rate: float = 0.1
+    max_rate: float = 10.0
+    decrease_factor: float = 0.5
+    raise_after: int = 10
+    backoff_base: float = 5.0
+    backoff_max: float = 300.0
+    longest_pause: float = 3600.0
+    adaptive: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Be silent for ``pause`` seconds; ``cut`` says that the rate was cut for it."""
+
+    pause: float
+    cut: bool = False
+
+
+class Phase(Enum):
+    SEARCH = "search"
+    STEADY = "steady"
+    TOLD = "told"
+
+
+class Governor:
+    __slots__ = (
+        "_backoff",
+        "_belief",
+        "_bounds",
+        "_cut_at",
+        "_cycle",
+        "_goal",
+        "_later",
+        "_levels",
+        "_otherwise",
+        "_refused_at",
+        "_refused_rate",
+        "_said",
+        "_since",
+        "_stated_quota",
+        "_streak",
+        "is_recovering",
+        "limit",
+        "phase",
+        "rate",
+        "unlucky",
+    )
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self.rate = bounds.start_rate
+        self.phase = Phase.SEARCH
+        # The rate to return to after a moment, or when the host tells nothing more.
+        self._goal = bounds.start_rate
+        self.is_recovering = False
+        # Since when the rate is what it is, and the successes since then.
+        self._since = -math.inf
+        self._streak = 0
+        # Of the search, at each rate: since when, and how many were served.
+        self._levels: list[tuple[float, int]] = []
+        self._cut_at = -math.inf
+        self._backoff = Backoff(bounds.backoff_base, bounds.backoff_max)
+        # None until the first refusal.
+        self._belief: Belief | None = None
+        # A refusal that the belief does not know of yet: when that request was sent,
+        # at what rate, how likely something else made it fail, and whether the host
+        # said what it meant; and what was served of those sent later.
+        self._refused_at = math.inf
+        self._refused_rate = 0.0
+        self._otherwise = 0.0
+        self._said = False
+        self._later: list[float] = []
+        self._cycle = Cycle()
+        self._stated_quota = StatedQuota()
+        # What the host allows, if that is known, and the share of the requests that
+        # fail whatever the rate is.
+        self.limit: float | None = None
+        self.unlucky = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Governor {self.phase.value} at {self.rate:.3g}/s, {self._belief!r}>"
+
+    def shape(self) -> dict[str, object]:
+        return {
+            "rate": self._read_rate,
+            "phase": one_of(Phase),
+            "_goal": self._read_rate,
+            "is_recovering": flag,
+            "_since": number,
+            "_streak": whole,
+            "_levels": series(finite, whole),
+            "_cut_at": number,
+            "_backoff": part(self._backoff),
+            "_belief": optional(part(Belief(1.0, 1.0, 0.0))),
+            "_refused_at": number,
+            "_refused_rate": amount,
+            "_otherwise": share,
+            "_said": flag,
+            "_later": series(finite),
+            "_cycle": part(self._cycle),
+            "_stated_quota": part(self._stated_quota),
+            "limit": optional(positive),
+            "unlucky": share,
+        }
+
+    @property
+    def has_refused(self) -> bool:
+        return self._belief is not None
+
+    @property
+    def has_bad_luck(self) -> bool:
+        """Tell whether the host is known to fail now and then, whatever the rate."""
+        return self.unlucky > _UNLUCKY_SHARE
+
+    @property
+    def likely_limit(self) -> float | None:
+        """The best guess at a limit, where there seems to be one, known or not."""
+        if self._belief is None or self.phase is Phase.SEARCH:
+            return None
+        [limit] = self._belief.quantiles(0.5)
+        return limit if limit <= self._bounds.max_rate else None
+
+    @property
+    def survived(self) -> float | None:
+        """The highest rate that the host stands, for all that is known, where there
+        seems to be no limit."""
+        is_new = self.phase is Phase.SEARCH and self._streak < self._bounds.raise_after
+        stood = self._goal / _SEARCH if is_new else self._goal
+        is_found = self.likely_limit is None and stood > self._bounds.start_rate
+        return stood if is_found else None
+
+    @property
+    def spread(self) -> float:
+        """By what factor the limit may differ from what is believed, as a natural
+        logarithm."""
+        if self._belief is None:
+            return math.inf
+        low, high = self._belief.quantiles(0.1, 0.9)
+        return math.log(high / low) / 2
+
+    @property
+    def is_settled(self) -> bool:
+        """Tell whether the rate has found its place."""
+        if self.phase is Phase.TOLD or self.rate >= self._bounds.max_rate:
+            return True
+        if self.phase is Phase.SEARCH or self.is_recovering or self._belief is None:
+            return False
+        return self.limit is not None and self._belief.is_certain
+
+    def is_current(self, permit: Permit) -> bool:
+        """Tell whether a request was sent since the last cut."""
+        return permit.sent_at >= self._cut_at
+
+    def chance_of_refusal(self, permit: Permit) -> float:
+        """How likely the host was to refuse that request, for its rate or for no
+        reason."""
+        if self._belief is None:
+            return _FIRST_REFUSAL
+        return self._belief.chance(permit.sent_at)
+
+    def recall(
+        self, limit: float, spread: float | None, trust: float, now: float
+    ) -> None:
+        """Go on from what an earlier run has learned, as far as it is to be trusted:
+        ``trust`` is from 0 to 1, and there is no ``spread`` if no limit was found up
+        to that rate."""
+        limit = self._within_bounds(limit)
+        if spread is not None:
+            self._measured(limit, spread, trust, now)
+        else:
+            self._goal = limit
+            self._go(limit, now)
+
+    def hear(self, limit: float, now: float) -> None:
+        """Others have found that limit."""
+        self._measured(limit, 0.0, 1.0, now)
+
+    def observe(
+        self,
+        permit: Permit,
+        outcome: Outcome,
+        now: float,
+        chance: float,
+        *,
+        stale: bool = False,
+        otherwise: float = 0.0,
+    ) -> Advice:
+        """Learn from a finished request.
+
+        ``chance`` is a random number from [0, 1): the caller's, since this file has
+        none. ``stale`` says that it was sent before the last cut, where the clock
+        cannot tell. ``otherwise`` is how likely a refusal was because of something
+        else that is known of.
+        """
+        is_current = not stale and self.is_current(permit)
+        verdict = outcome.verdict
+        if verdict.calls_for_silence:
+            if not is_current:
+                return Advice(outcome.wait or 0.0)
+            if verdict is Verdict.BUSY:
+                self._cut_at = now  # one silence for all that were under way
+                asked = self._asked(outcome)
+                return Advice(self._backoff.refused(asked, chance, 1.0, permit, now))
+            return self._refused(permit, outcome, now, chance, otherwise)
+        if verdict is Verdict.SERVED:
+            self._count(permit.sent_at)
+            if is_current:
+                self._served(permit, outcome.quota, now)
+        wait = outcome.wait or 0.0
+        if outcome.quota is not None and is_current:
+            wait = max(wait, self._heed(outcome.quota, now))
+        return Advice(wait)
+
+    def _count(self, sent_at: float) -> None:
+        self._cycle.served(sent_at)
+        if self._belief is None:
+            since, served = self._levels.pop() if self._levels else (sent_at, 0)
+            self._levels.append((since, served + 1))
+            return
+        if sent_at > self._refused_at:
+            self._later.append(sent_at)
+        else:
+            self._belief.served(sent_at)
+
+    def _served(self, permit: Permit, quota: Quota | None, now: float) -> None:
+        self._backoff.served()
+        if self.is_recovering:
+            self.is_recovering = False
+            self._learn(now, idle=permit.late)
+            if self.phase is not Phase.TOLD:
+                self._go(self._goal, now)
+            return
+        if self.phase is Phase.TOLD:
+            if quota is None and self._stated_quota.is_out_of_date():
+                self.phase = Phase.STEADY if self._belief else Phase.SEARCH
+                self._go(self._goal, now)
+            return
+        if not permit.paced:
+            return
+        self._streak += 1
+        if now - self._since < _LEVEL_SECONDS:
+            return
+        if self.phase is Phase.STEADY and self._streak >= _SUCCESSES:
+            self._streak = 0
+            self._steer(now)
+            self._go(self._goal, now)
+        elif self.phase is Phase.SEARCH and self._streak >= self._bounds.raise_after:
+            self._search(now)
+
+    def _search(self, now: float) -> None:
+        if self._goal >= self._bounds.max_rate:
+            return
+        self._streak = 0
+        self._goal = self._within_bounds(self._goal * _SEARCH)
+        self._go(self._goal, now)
+        self._levels.append((now, 0))
+
+    def _steer(self, now: float, least: float = 0.0, most: float = math.inf) -> None:
+        """Aim at the best rate that is believed in now, between these."""
+        belief = self._belief
+        assert belief is not None
+        belief.leak(now)
+        best = belief.best_rate * _UNDER
+        is_bold = not least and not self.unlucky
+        if is_bold and belief.quantiles(_BOLD)[0] > _MUCH * self._goal:
+            best = math.inf
+        # What is not in use is not known to be any good.
+        in_use = max(_MUCH * belief.goodput, self._bounds.min_rate)
+        best = min(best, self._goal * _RISE)
+        if best > self._goal > in_use:
+            best = self._goal
+        self._goal = self._within_bounds(min(max(best, least), most))
+        belief.focus(min(self._goal, in_use))
+        self.limit = belief.limit
+        self._count_bad_luck(belief)
+
+    def _count_bad_luck(self, belief: Belief) -> None:
+        self.unlucky = belief.unlucky if belief.times >= _UNLUCKY_TIMES else 0.0
+
+    def _refused(
+        self,
+        permit: Permit,
+        outcome: Outcome,
+        now: float,
+        chance: float,
+        otherwise: float,
+    ) -> Advice:
+        in_a_row = self._backoff.in_a_row
+        rate = self._rate_of(permit)
+        asked = self._asked(outcome)
+        said = asked is not None or outcome.reason == TOO_MANY_REQUESTS
+        # The first refusal of a host, and each after another one, calls for silence
+        # unless the host is known for its bad luck.
+        meant = self._backoff.weight(self.unlucky)
+        if not in_a_row:
+            self._learn(now)
+            if self._belief is None:
+                self._belief = self._first_belief(rate, permit.sent_at)
+            else:
+                cause = self._belief.cause(permit.sent_at, otherwise, said=said)
+                meant = max(cause, otherwise) ** 2
+            self._refused_at = permit.sent_at
+            self._refused_rate = rate
+            self._otherwise = otherwise
+            self._said = said
+        if self.phase is Phase.TOLD:
+            self._stated_quota.doubt()
+        pause = self._backoff.refused(asked, chance, meant, permit, now)
+        unlucky = 0.0 if self._belief is None else self._belief.unlucky
+        self._cycle.refused(now, asked or 0.0, in_a_row, unlucky)
+        self.is_recovering = True
+        self._cut_at = now
+        if self.phase is Phase.SEARCH:
+            self._streak = 0
+        self._go(rate * self._bounds.decrease_factor, now)
+        return Advice(pause, cut=True)
+
+    def _rate_of(self, permit: Permit) -> float:
+        """Where something else than the pace had slowed the crawl down, it is the
+        real rate that was too much."""
+        if permit.paced:
+            return self.rate
+        rate = permit.rate or self._real_rate(permit.sent_at)
+        return min(self.rate, max(rate, self._bounds.min_rate))
+
+    def _real_rate(self, at: float) -> float:
+        """Of a crawl that does not keep up with its pace."""
+        if self._belief is not None:
+            return self._belief.recent_rate
+        since, served = self._levels[-1] if self._levels else (at, 0)
+        return served / (at - since) if served and at > since else math.inf
+
+    def _first_belief(self, rate: float, at: float) -> Belief:
+        """The first refusal: what was served on the way there is known."""
+        began_at = self._levels[0][0] if self._levels else at
+        belief = Belief(rate, self._bounds.start_rate, began_at)
+        ends = [start for start, _ in self._levels[1:]]
+        for (start, served), end in zip(self._levels, [*ends, at], strict=False):
+            for number_of in range(min(served, _MOST_REPLAYED), 0, -1):
+                belief.served(end - number_of * (end - start) / served)
+        return belief
+
+    def _learn(self, now: float, idle: float = 0.0) -> None:
+        """A moment is over: hand the refusal to the belief. The crawl had nothing to
+        send for the last ``idle`` seconds, which were no silence of the host's."""
+        belief = self._belief
+        if belief is None or self._refused_at == math.inf:
+            return
+        cause = belief.refused(self._refused_at, self._otherwise, said=self._said)
+        self._refused_at = math.inf
+        least = self._refused_rate * self._bounds.decrease_factor
+        measured = self._cycle.end(now, idle)
+        if measured is not None:
+            belief.focus(self._within_bounds(measured.least))
+            belief.measured(measured.least, measured.most, measured.weight)
+            least = 0.0
+            if self.phase is Phase.SEARCH:
+                # All that is known is that it was too fast by far.
+                begin = max(self._bounds.start_rate, _SEARCH * measured.least)
+                self._goal = min(self._goal, begin)
+        for sent_at in self._later:
+            belief.served(sent_at)
+        self._later = []
+        if self.phase is Phase.SEARCH and cause < _LIKELY and measured is None:
+            self._count_bad_luck(belief)
+            return
+        if self.phase is Phase.SEARCH:
+            self.phase = Phase.STEADY
+        # One that was bad luck, at a rate that was in use, may be followed by a higher.
+        is_luck = cause < _LIKELY and self._refused_rate >= self._goal
+        self._steer(now, least, math.inf if is_luck else self._goal)
+
+    def _measured(self, limit: float, spread: float, trust: float, now: float) -> None:
+        """Begin at that limit, as far as it is to be trusted. It may have changed: a
+        few successes there are enough to go on, a few refusals to believe in it."""
+        limit = self._within_bounds(limit)
+        if self._belief is None:
+            self._belief = Belief(limit, self._bounds.start_rate, now)
+        self._belief.focus(limit)
+        factor = math.exp(min(spread, _WIDEST))
+        self._belief.measured(limit / factor, limit * factor, trust)
+        self.phase = Phase.STEADY
+        self._goal = limit * (self._goal / limit) ** (1 - trust)
+        self._steer(now, most=self._goal * _UNDER)
+        self._go(self._goal, now)
+
+    def _heed(self, quota: Quota, now: float) -> float:
+        was_told = self.phase is Phase.TOLD
+        rate = self._stated_quota.rate(quota, self.rate, was_told=was_told)
+        if rate is not None:
+            self.phase = Phase.TOLD
+            self._go(rate, now)
+        return min(self._stated_quota.wait(quota), self._bounds.longest_pause)
+
+    def _go(self, rate: float, now: float) -> None:
+        self._since = now
+        if self._bounds.adaptive:
+            self.rate = self._within_bounds(rate)
+
+    def _within_bounds(self, rate: float) -> float:
+        return max(self._bounds.min_rate, min(rate, self._bounds.max_rate))
+
+    def _read_rate(self, value: object) -> float:
+        return self._within_bounds(positive(value))
+
+    def _asked(self, outcome: Outcome) -> float | None:
+        quota = outcome.quota
+        if outcome.wait is None and quota is not None and quota.remaining < 1:
+            return min(quota.reset, self._bounds.longest_pause)
+        return outcome.wait

@@ -1,0 +1,151 @@
+"""What the answers of a host teach about its rate."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from scrapy_politeness.core.governor.control_law import Bounds, Governor
+from scrapy_politeness.core.governor.latency import Latency, Stage
+from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
+from scrapy_politeness.core.snapshot import number, part, whole
+
+# A rate that differs by no more than this from another is the same.
+_NEWS = 0.1
+
+# Seconds. Outcomes are reported in any order, but not so much later.
+_CLOCK_WAS_SET = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What an outcome did to a scope. It was ``relieved`` if the host was found to
+    answer more slowly the faster it is asked. A ``trial`` of that has begun, or ended
+    otherwise. ``settled_at`` is the rate at which it has just settled, if it has."""
+
+    old_rate: float
+    new_rate: float
+    pause: float
+    cut: bool
+    relieved: bool = False
+    settled_at: float | None = None
+    trial: bool = False
+
+
+class HostModel:
+    """Governor and latency of one host. Many hosts are asked only once, and most slots
+    of a broad crawl wait for their first answer: so it is made with that.
+
+    ``cuts`` counts how often the rate was cut. Processes that learn together tell by
+    it which of their requests were sent before the last cut.
+    """
+
+    __slots__ = (
+        "_bounds",
+        "_observed_at",
+        "_settled_at",
+        "cuts",
+        "governor",
+        "latency",
+    )
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self._observed_at = -math.inf
+        self.governor = Governor(bounds)
+        self.latency = Latency(bounds.min_rate)
+        self.cuts = 0
+        self._settled_at = 0.0
+
+    def shape(self) -> dict[str, object]:
+        return {
+            "governor": part(self.governor),
+            "latency": part(self.latency),
+            "cuts": whole,
+            "_settled_at": number,
+            "_observed_at": number,
+        }
+
+    @property
+    def rate(self) -> float:
+        """What may be sent per second, for all that is known of the host."""
+        return min(self.governor.rate, self.latency.cap)
+
+    @property
+    def is_capped(self) -> bool:
+        """Tell whether it is the latency that sets the rate."""
+        return self.latency.cap < self.governor.rate
+
+    def observe(
+        self,
+        permit: Permit,
+        outcome: Outcome,
+        now: float,
+        chance: float,
+        *,
+        stale: bool = False,
+        otherwise: float = 0.0,
+    ) -> Change:
+        """Learn from a finished request; ``stale`` and ``otherwise`` are as in
+        ``Governor.observe``."""
+        if now < self._observed_at - _CLOCK_WAS_SET:
+            self._start_over(now)
+        self._observed_at = now
+        governor = self.governor
+        old_rate = self.rate
+        advice = governor.observe(
+            permit, outcome, now, chance, stale=stale, otherwise=otherwise
+        )
+        self.cuts += advice.cut
+        stage = self.latency.stage
+        relieved = self._observe_latency(permit, outcome, now)
+        if relieved:
+            # A trial has found it out, at a rate that was lowered for the purpose.
+            old_rate = self.latency.slowed_from
+        on_trial = (stage is Stage.TRIAL) != (self.latency.stage is Stage.TRIAL)
+        if advice.pause or advice.cut:
+            self.latency.interrupt(now)
+        return Change(
+            old_rate,
+            self.rate,
+            advice.pause,
+            advice.cut,
+            relieved,
+            self._newly_settled_at(),
+            on_trial and not relieved,
+        )
+
+    def _observe_latency(self, permit: Permit, outcome: Outcome, now: float) -> bool:
+        if outcome.verdict is not Verdict.SERVED or not self._bounds.adaptive:
+            return False
+        if not outcome.is_timely:
+            self.latency.interrupt(now)
+            return False
+        if permit.rate is None and not permit.full:
+            self.latency.interrupt(permit.sent_at)
+            return False
+        return self.latency.observe(
+            now - permit.sent_at,
+            permit.sent_at,
+            now,
+            rate=self.governor.rate,
+            full=permit.full,
+        )
+
+    def _start_over(self, now: float) -> None:
+        """The clock that several processes share was set back: times that are still to
+        come mean nothing, but the limit is what it was."""
+        before, self.governor = self.governor, Governor(self._bounds)
+        self.latency = Latency(self._bounds.min_rate)
+        if before.limit is not None:
+            self.governor.recall(before.limit, before.spread, 1.0, now)
+
+    def _newly_settled_at(self) -> float | None:
+        """Return the rate that was settled at, if that is news. Each probe leads
+        away from there, and most lead back: that is none."""
+        rate = self.governor.rate
+        moved = abs(rate - self._settled_at) > _NEWS * rate
+        if not self.governor.is_settled or self.is_capped or not moved:
+            return None
+        self._settled_at = rate
+        return rate

@@ -1,0 +1,70 @@
+"""What to make of a quota that the host tells: the rate that keeps to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scrapy_politeness.core.snapshot import positive, whole
+
+if TYPE_CHECKING:
+    from scrapy_politeness.core.quota import Quota
+
+# Kept to a little more strictly than told, since the host's clock and ours count from
+# different moments; and more so each time that it refuses all the same.
+_UNDER = 0.985
+_DOUBT = 0.995
+
+# A reset in whole seconds tells nothing about shorter times than these, and only a
+# clear shortage is no matter of rounding.
+_COARSE = 3.0
+_LONG = 10.0
+_SHORT = 0.8
+
+# What one answer says is out of date with the first that says nothing: it may be the
+# quota of one path. What many have said holds for up to so many answers without a word.
+_MOST_SILENT = 5
+
+
+class StatedQuota:
+    __slots__ = ("_said", "_share")
+
+    def __init__(self) -> None:
+        self._share = _UNDER
+        # Answers that have said something, less those since that have not.
+        self._said = 0
+
+    def shape(self) -> dict[str, object]:
+        return {"_share": positive, "_said": whole}
+
+    def doubt(self) -> None:
+        self._share *= _DOUBT
+
+    def is_out_of_date(self) -> bool:
+        """Count an answer without a word, and tell whether it was one too many."""
+        self._said = max(0, self._said - 1)
+        return not self._said
+
+    def rate(self, quota: Quota, rate: float, *, was_told: bool) -> float | None:
+        """Return the rate to go on with, or None where the quota does not say.
+
+        ``rate`` is the present one, ``was_told`` whether it comes from a quota.
+        """
+        self._said = min(self._said + 1, _MOST_SILENT)
+        limit = quota.sustained
+        if limit is None:
+            # Without its window a reset may mean many things: it may slow us down,
+            # and then up to the quota again, but not more.
+            slower = was_told or quota.spread < _SHORT * rate
+            if quota.reset < _LONG or not slower:
+                return None
+            limit = quota.spread
+        elif quota.reset >= _COARSE and (
+            quota.remaining < _SHORT * limit * (quota.reset - 1)
+        ):
+            limit = quota.spread
+        return limit * self._share or None
+
+    def wait(self, quota: Quota) -> float:
+        """Return how long to be silent, where nothing is left."""
+        spent = quota.remaining < 1 and quota.reset >= _COARSE
+        return quota.reset if spent else 0.0

@@ -1,0 +1,71 @@
+"""A heap of keys by the time at which each is due."""
+
+from __future__ import annotations
+
+import math
+from heapq import heapify, heappop, heappush
+
+# Entries that were overtaken stay in the heap until their time comes; past this many
+# for each one that counts, they are thrown out together.
+_MOST_STALE = 2
+_SMALL = 64
+
+
+class TimeHeap:
+    """Each key is on the agenda once, at one time, or not at all.
+
+    ``put`` moves a key that is on it already. Of keys due at the same time, the one
+    put first comes first. All operations are O(log keys), amortised.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, str]] = []
+        self._current: dict[str, tuple[float, int, str]] = {}
+        self._order = 0
+
+    def __len__(self) -> int:
+        return len(self._current)
+
+    def time_of(self, key: str) -> float:
+        entry = self._current.get(key)
+        return math.inf if entry is None else entry[0]
+
+    def put(self, key: str, at: float) -> None:
+        """``at`` may be infinite: the key is then not on the agenda."""
+        entry = self._current.get(key)
+        if entry is not None and at == entry[0]:
+            return
+        if at == math.inf:
+            self.discard(key)
+            return
+        self._order += 1
+        entry = (at, self._order, key)
+        self._current[key] = entry
+        heappush(self._heap, entry)
+        self._tidy()
+
+    def put_due(self, key: str, now: float) -> None:
+        """The key is due now, at the latest."""
+        entry = self._current.get(key)
+        if entry is None or entry[0] > now:
+            self.put(key, now)
+
+    def discard(self, key: str) -> None:
+        self._current.pop(key, None)
+
+    def due(self, now: float) -> str | None:
+        """Return the key that has been due longest, and leave it where it is."""
+        at = self.next_time
+        return self._heap[0][2] if at <= now else None
+
+    @property
+    def next_time(self) -> float:
+        heap = self._heap
+        while heap and self._current.get(heap[0][2]) is not heap[0]:
+            heappop(heap)
+        return heap[0][0] if heap else math.inf
+
+    def _tidy(self) -> None:
+        if len(self._heap) > _SMALL + (1 + _MOST_STALE) * len(self._current):
+            self._heap = list(self._current.values())
+            heapify(self._heap)

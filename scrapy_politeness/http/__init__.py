@@ -1,0 +1,1 @@
+"""What came back, read once; and the one door to Scrapy's internals."""

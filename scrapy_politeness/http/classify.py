@@ -1,0 +1,125 @@
+"""What came back, classified once: a response or an exception becomes an Outcome."""
+
+from __future__ import annotations
+
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from scrapy_politeness.core.outcome import Outcome, Verdict
+from scrapy_politeness.http.quota_headers import read_quota
+from scrapy_politeness.http.retry_after import retry_after
+from scrapy_politeness.http.scrapy_internals import (
+    NEVER_SENT,
+    OUR_OWN_DOING,
+    is_proxy_failure,
+    is_timeout,
+    proxy_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
+    from scrapy import Request
+    from scrapy.http import Response
+
+    from scrapy_politeness.core.quota import Quota
+
+# MediaWiki refuses with HTTP 200 and names the reason in this header. A database that
+# lags behind, or a wiki that is read-only for a while, is to be waited for, but a lower
+# rate would not help it.
+_MEDIAWIKI_ERROR = "MediaWiki-API-Error"
+_MEDIAWIKI_REFUSALS = {
+    "maxlag": Verdict.BUSY,
+    "ratelimited": Verdict.REFUSED,
+    "readonly": Verdict.BUSY,
+}
+
+# What stands before the host has waited for it in vain: Gateway Timeout, and the two
+# that Cloudflare has for the same. To us it would have been a timeout, too.
+_TIMEOUTS_BEHIND = frozenset({504, 522, 524})
+
+# Firewalls forbid what they find too fast (403), clients that are slow to ask are often
+# those of a busy server (408), and 420 says "calm down". None of that is certain, but
+# none is a reason to go faster.
+_FORBIDDEN = 403
+_DOUBTFUL = frozenset({_FORBIDDEN, 408, 420})
+
+_PROXY_AUTHENTICATION = 407
+
+
+def classify_response(
+    response: Response, http_codes: AbstractSet[int], wall_now: float
+) -> Outcome:
+    quota = _quota(response, wall_now)
+    refusal = _refusal(response, http_codes, quota)
+    if refusal is not None:
+        return Outcome(*refusal, _retry_after(response, wall_now), quota)
+    status = response.status
+    if 300 <= status < 400:
+        return Outcome(Verdict.SERVED, "redirect", _retry_after(response, wall_now))
+    if status == _PROXY_AUTHENTICATION:
+        return Outcome(Verdict.IGNORED, _status(status))
+    if status >= 500 or status in _DOUBTFUL:
+        timed_out = status in _TIMEOUTS_BEHIND
+        verdict = Verdict.TIMED_OUT if timed_out else Verdict.FAILED
+        wait = _retry_after(response, wall_now)
+        return Outcome(verdict, _status(status), wait, quota)
+    # Some limiters send Retry-After with every answer: here it means nothing.
+    return Outcome(Verdict.SERVED, quota=quota)
+
+
+def classify_exception(exception: Exception, request: Request) -> Outcome:
+    reason = type(exception).__name__
+    if is_timeout(exception):
+        return Outcome(Verdict.TIMED_OUT, "timeout")
+    if isinstance(exception, (*NEVER_SENT, *OUR_OWN_DOING)):
+        return Outcome(Verdict.IGNORED, reason)
+    if proxy_of(request) and is_proxy_failure(exception):
+        return Outcome(Verdict.IGNORED, f"{reason} of the proxy")
+    return Outcome(Verdict.FAILED, reason)
+
+
+def _refusal(
+    response: Response, http_codes: AbstractSet[int], quota: Quota | None
+) -> tuple[Verdict, str] | None:
+    if response.status in http_codes:
+        return Verdict.REFUSED, _status(response.status)
+    # So GitHub says it. A page that is forbidden for good is asked for once more.
+    if response.status == _FORBIDDEN and quota is not None and quota.remaining < 1:
+        return Verdict.REFUSED, f"{_status(response.status)}, the quota is spent"
+    error = _text(response.headers.get(_MEDIAWIKI_ERROR))
+    verdict = _MEDIAWIKI_REFUSALS.get(error)
+    return None if verdict is None else (verdict, f"MediaWiki {error}")
+
+
+def _status(code: int) -> str:
+    try:
+        return f"{code} {HTTPStatus(code).phrase}"
+    except ValueError:
+        return str(code)
+
+
+def _retry_after(response: Response, wall_now: float) -> float | None:
+    return retry_after(
+        (_text(value) for value in response.headers.getlist("Retry-After")),
+        date=_text(response.headers.get("Date")),
+        wall_now=wall_now,
+    )
+
+
+def _quota(response: Response, wall_now: float) -> Quota | None:
+    # Most hosts say nothing of the kind: a look at the names is cheaper than asking
+    # for each of them. Scrapy writes them as "X-Ratelimit-Reset".
+    if not any(b"Rate" in name for name in response.headers):
+        return None
+    return read_quota(partial(_header, response), wall_now=wall_now)
+
+
+def _header(response: Response, name: str) -> str | None:
+    value = response.headers.get(name)
+    return None if value is None else _text(value)
+
+
+def _text(header: bytes | None) -> str:
+    return (header or b"").decode("latin-1").strip()

@@ -1,0 +1,224 @@
+"""What happens to a slot, in the log, the stats and as signals."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from scrapy_politeness import signals
+from scrapy_politeness.core.cause import Cause
+from scrapy_politeness.core.outcome import Verdict
+from scrapy_politeness.core.pace import NO_WAIT
+from scrapy_politeness.core.text import limits
+from scrapy_politeness.http.names import printable
+from scrapy_politeness.observe.figures import FIGURES
+from scrapy_politeness.observe.rates import RateNews, reason_of, was_bad_luck
+from scrapy_politeness.observe.slot_log import SlotLog
+from scrapy_politeness.observe.summary import tell_troubles
+
+if TYPE_CHECKING:
+    from scrapy.crawler import Crawler
+
+    from scrapy_politeness.core.budget import Budget
+    from scrapy_politeness.core.governor.host_model import Change
+    from scrapy_politeness.core.hours import Hours
+    from scrapy_politeness.core.learned import Learned
+    from scrapy_politeness.core.outcome import Outcome
+    from scrapy_politeness.core.route import Flight
+    from scrapy_politeness.core.slot import Slot
+    from scrapy_politeness.observe.census import Census
+    from scrapy_politeness.observe.sampler import Sampler
+    from scrapy_politeness.observe.tally import Tallies, Tally
+
+logger = logging.getLogger(__name__)
+
+# A rate that falls by less is fine tuning.
+_SLOWER = 0.95
+
+# How many of a broad crawl's slots have stats of their own.
+MOST_IN_STATS = 20
+
+# Seconds of waiting after which a newcomer may think that the crawl hangs.
+_LONG_WAIT = 30
+
+
+class Events:
+    def __init__(
+        self, crawler: Crawler, tallies: Tallies, sampler: Sampler | None = None
+    ) -> None:
+        assert crawler.stats is not None
+        self._stats = crawler.stats
+        self._crawler = crawler
+        self._tallies = tallies
+        self._sampler = sampler
+        self._log = SlotLog(logger, crawler.spider)
+        self._rates = RateNews(crawler.spider)
+
+    def sent(self, flight: Flight, asked_at: float) -> None:
+        """A request that came to the gate at ``asked_at`` has passed it."""
+        slot = flight.route.slot
+        tally = self._tallies.sent(flight, asked_at)
+        if self._sampler is not None:
+            self._sampler.sent(slot, tally, flight.permit)
+        if tally.waited > _LONG_WAIT and not tally.is_warned:
+            tally.is_warned = True
+            self._warn_of_waiting(slot, tally)
+        if tally.held_since is not None:
+            self._log_wait(slot, tally.held_since)
+
+    def queued(self, slot: Slot | None, now: float) -> None:
+        """A request waits for this slot, which had none."""
+        if slot is not None:
+            self._tallies.queued(slot.key, now)
+            self._log_wait(slot, now)
+
+    def rescheduled(self, slot_key: str) -> None:
+        self._stats.inc_value("politeness/rescheduled")
+        self._tallies.of(slot_key).rescheduled += 1
+
+    def given_up(self, slot_key: str) -> None:
+        self._stats.inc_value("politeness/given_up")
+        self._tallies.of(slot_key).given_up += 1
+
+    def settled(self, slot: Slot, outcome: Outcome, change: Change, now: float) -> None:
+        """A request of this slot is over."""
+        self._tallies.settled(slot.key, outcome)
+        if outcome.verdict.is_refusal:
+            self._stats.inc_value("politeness/refused")
+        elif outcome.verdict is Verdict.TIMED_OUT:
+            self._stats.inc_value("politeness/timed_out")
+        if change.cut or change.relieved:
+            self._stats.inc_value("politeness/slowdowns")
+        elif change.new_rate > change.old_rate:
+            self._stats.inc_value("politeness/speedups")
+        tally = self._tallies.of(slot.key)
+        if self._sampler is not None:
+            self._sampler.settled(slot, tally, outcome, now)
+        if change.pause:
+            self._silenced(slot, Cause.HOST, now)
+        self._rates.tell(slot, tally, outcome, change)
+        if was_bad_luck(tally, change):
+            self._stats.inc_value("politeness/bad_luck")
+        self._signal_settled(slot, outcome, change)
+
+    def silenced(self, slot: Slot, seconds: float) -> None:
+        """Another process was told so."""
+        text = "pausing for %(pause).1f s, as another process was asked to"
+        self._log.info(slot, text, pause=seconds)
+        self._silenced(slot, Cause.HOST)
+
+    def robots_delay(self, slot: Slot, delay: float) -> None:
+        self._stats.inc_value("politeness/robots_delays")
+        text = "%(delay).3g s between requests, because of robots.txt"
+        self._log.info(slot, text, delay=delay)
+
+    def outside_hours(self, slot: Slot, hours: Hours, seconds: float) -> None:
+        text = "robots.txt allows visits %(hours)s; pausing for %(wait).2g h"
+        self._log.info(slot, text, hours=hours, wait=seconds / 3600)
+        self._silenced(slot, Cause.ROBOTS)
+        self._send(signals.slot_paused, slot, seconds=seconds, reason="Visit-time")
+
+    def held(self, slot: Slot, seconds: float) -> None:
+        text = "held for %(seconds).1f s by the spider"
+        self._log.info(slot, text, seconds=seconds)
+        self._silenced(slot, Cause.SPIDER)
+        self._send(signals.slot_paused, slot, seconds=seconds, reason="the spider")
+
+    def still_silent(self, slot: Slot, seconds: float) -> None:
+        text = "pausing for another %(seconds).1f s, as an earlier run was asked to"
+        self._log.info(slot, text, seconds=seconds)
+        self._silenced(slot, Cause.HOST)
+        self._send(signals.slot_paused, slot, seconds=seconds, reason="an earlier run")
+
+    def recalled(self, slot: Slot, learned: Learned) -> None:
+        self._stats.inc_value("politeness/recalled")
+        text = "using what an earlier run learned: %(limits)s"
+        known = "; ".join(limits(learned))
+        self._log.log(self._rates.level(slot), slot, text, limits=known)
+
+    def closed(self, census: Census) -> None:
+        """Put the figures of the most interesting slots into the stats, and log what
+        went wrong."""
+        tell_troubles(census, self._crawler.spider)
+        self._stats.set_value("politeness/slots", len(census.slots) + census.others)
+        self._stats.set_value("politeness/held_seconds", census.total.waited)
+        for view in census.top(MOST_IN_STATS):
+            for figure in FIGURES:
+                if figure.stat and (value := figure.read(view)):
+                    key = f"politeness/slots/{printable(view.key)}/{figure.stat}"
+                    self._stats.set_value(key, value)
+
+    def resumed(self, slot: Slot) -> None:
+        self._log.debug(slot, "no longer paused")
+        if self._sampler is not None:
+            self._sampler.released(self._tallies.of(slot.key), time.monotonic())
+        self._send(signals.slot_resumed, slot)
+
+    def reconfigured(self, slot: Slot, rate: float | None) -> None:
+        if rate is None:
+            self._log.info(slot, "reset by the spider")
+        else:
+            self._log.info(slot, "rate set to %(rate).3g/s by the spider", rate=rate)
+
+    def proxy_slowed(self, budget: Budget, outcome: Outcome) -> None:
+        self._stats.inc_value("politeness/proxy_slowdowns")
+        logger.info(
+            "Proxy %(proxy)s: slowed down to %(rate).3g/s because of %(reason)s",
+            {
+                "proxy": printable(budget.key),
+                "rate": 1 / budget.interval,
+                "reason": outcome.reason,
+            },
+            extra={"spider": self._crawler.spider},
+        )
+
+    def wait_capped(self, slot: Slot, wait: float, longest: float) -> None:
+        self._log.warning(
+            slot,
+            "Retry-After of %(wait).6g s is longer than "
+            "POLITENESS_RETRY_AFTER_MAX; waiting %(longest).6g s",
+            wait=wait,
+            longest=longest,
+        )
+
+    def _silenced(self, slot: Slot, cause: Cause, now: float | None = None) -> None:
+        tally = self._tallies.of(slot.key)
+        tally.silent_because = cause
+        if self._sampler is not None:
+            now = time.monotonic() if now is None else now
+            self._sampler.silenced(slot, tally, now)
+
+    def _warn_of_waiting(self, slot: Slot, tally: Tally) -> None:
+        self._log.warning(
+            slot,
+            "requests have waited for more than %(longest)d s in total, mostly because "
+            "of %(cause)s; now sending %(rate).3g/s, with %(pending)d waiting. Nothing "
+            "is stuck; this is logged once per slot",
+            longest=_LONG_WAIT,
+            cause=tally.main_cause.value,
+            rate=slot.rate,
+            pending=self._tallies.pending(slot.key),
+        )
+
+    def _log_wait(self, slot: Slot, now: float) -> None:
+        if not self._log.shows_debug:
+            return
+        if (delay := slot.ready_at - now) >= NO_WAIT:
+            text = "the next request may go in %(delay).2f s, %(depth)d in the queue"
+            depth = self._tallies.pending(slot.key)
+            self._log.debug(slot, text, delay=delay, depth=depth)
+
+    def _signal_settled(self, slot: Slot, outcome: Outcome, change: Change) -> None:
+        reason = reason_of(outcome, change)
+        told = change.cut or change.relieved or outcome.quota is not None
+        if told and change.new_rate < _SLOWER * change.old_rate:
+            rates = {"old_rate": change.old_rate, "new_rate": change.new_rate}
+            self._send(signals.slot_slowed, slot, reason=reason, **rates)
+        if change.pause:
+            self._send(signals.slot_paused, slot, seconds=change.pause, reason=reason)
+        if change.settled_at is not None:
+            self._send(signals.slot_settled, slot, rate=change.settled_at)
+
+    def _send(self, signal: object, slot: Slot, **arguments: object) -> None:
+        self._crawler.signals.send_catch_log(signal, slot=slot.key, **arguments)

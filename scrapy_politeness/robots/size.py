@@ -1,0 +1,72 @@
+"""How much of a robots.txt is downloaded and parsed, by whomever.
+
+RFC 9309 lets crawlers stop after 500 KiB. Scrapy's own parser takes the event loop
+about a second for every megabyte.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from scrapy.exceptions import StopDownload
+
+from scrapy_politeness.http.names import public
+from scrapy_politeness.robots.fetching import robots_site
+from scrapy_politeness.robots.rules import MAX_SIZE, shortened
+
+if TYPE_CHECKING:
+    from scrapy import Request, Spider
+    from scrapy.http import Response
+
+logger = logging.getLogger(__name__)
+
+_LIMIT = "download_maxsize"
+
+# What is compressed and gets larger than this is not a robots.txt.
+_MAX_UNPACKED = 20 * MAX_SIZE
+
+
+def limit_unpacking(request: Request) -> None:
+    """To be done after the download: a file of that size would not be downloaded at
+    all."""
+    if robots_site(request) is not None:
+        request.meta.setdefault(_LIMIT, _MAX_UNPACKED)
+
+
+def unlimit_download(request: Request) -> None:
+    """What follows a redirect, or is asked for again, has the limit in its meta."""
+    if request.meta.get(_LIMIT) == _MAX_UNPACKED and robots_site(request) is not None:
+        del request.meta[_LIMIT]
+
+
+class RobotsDownload:
+    """Stops a download at what will be read of it."""
+
+    def __init__(self, spider: Spider | None) -> None:
+        self._log = logging.LoggerAdapter(logger, {"spider": spider})
+        self._received: WeakKeyDictionary[Request, int] = WeakKeyDictionary()
+
+    def bytes_received(self, data: bytes, request: Request) -> None:
+        site = robots_site(request)
+        if site is None:
+            return
+        size = self._received.get(request, 0) + len(data)
+        self._received[request] = size
+        if size > MAX_SIZE:
+            self._log.warning(
+                "robots.txt of %(site)s is longer than %(most)d KiB; the rest of it is "
+                "not read",
+                {"site": public(site), "most": MAX_SIZE // 1024},
+            )
+            raise StopDownload(fail=False)
+
+
+class RobotsSizeMiddleware:
+    """Shortens what was small before it was decompressed."""
+
+    def process_response(self, request: Request, response: Response) -> Response:
+        if len(response.body) <= MAX_SIZE or robots_site(request) is None:
+            return response
+        return response.replace(body=shortened(response.body))

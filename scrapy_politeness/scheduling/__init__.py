@@ -1,0 +1,1 @@
+"""When each request goes: slots, tickets, the gate, and whose turn it is."""

@@ -1,0 +1,271 @@
+"""The gate: where a request waits for its permit, whatever way it came."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+import time
+from itertools import count
+from typing import TYPE_CHECKING, NamedTuple
+
+from scrapy.utils.asyncio import call_later
+from scrapy.utils.defer import maybe_deferred_to_future
+from twisted.internet.defer import CancelledError, Deferred
+
+from scrapy_politeness.core.outcome import Outcome, Verdict
+from scrapy_politeness.core.pace import NO_WAIT
+from scrapy_politeness.http.names import printable, public_request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scrapy import Request, Spider
+    from scrapy.utils.asyncio import CallLaterResult
+
+    from scrapy_politeness.core.route import Flight, Route
+    from scrapy_politeness.core.slot import Slot
+    from scrapy_politeness.scheduling.permits import Permits
+    from scrapy_politeness.scheduling.tickets import Ticket
+
+    Leaves = Callable[[float, float], bool]
+
+logger = logging.getLogger(__name__)
+
+# Nobody is sent away for a wait of up to this many seconds while the crawl goes on.
+SHORT_WAIT = 1.0
+
+
+class _Place(NamedTuple):
+    """In line: the highest priority first, then the oldest."""
+
+    rank: int
+    order: int
+    ticket: Ticket
+    turn: Deferred[Flight | None]
+    leaves: Leaves
+
+
+class _Lines:
+    """The requests that wait for one slot, in one line for each route."""
+
+    __slots__ = ("is_advancing", "places", "timer")
+
+    def __init__(self) -> None:
+        self.is_advancing = False
+        self.timer: CallLaterResult | None = None
+        self.places: dict[Route, list[_Place]] = {}
+
+    def cancel_timer(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+    def add(self, route: Route, place: _Place) -> int:
+        """Return how many are in line."""
+        line = self.places.setdefault(route, [])
+        heapq.heappush(line, place)
+        return len(line)
+
+    def next_to_go(self, now: float) -> Route | None:
+        """Return the route of the first of those that may go."""
+        routes = [route for route in self.places if route.may_go(now)]
+        return min(routes, key=lambda route: self.places[route][0], default=None)
+
+    def pop(self, route: Route) -> _Place:
+        line = self.places[route]
+        place = heapq.heappop(line)
+        if not line:
+            del self.places[route]
+        return place
+
+    def remove(self, route: Route, place: _Place) -> bool:
+        line = self.places.get(route, [])
+        if place not in line:
+            return False
+        line.remove(place)
+        heapq.heapify(line)
+        if not line:
+            del self.places[route]
+        return True
+
+    def send_away(self, now: float, *, in_line: bool) -> list[_Place]:
+        """Remove and return those who are not to be kept waiting; with ``in_line``,
+        those before them count, too."""
+        places = sorted((p, route) for route, line in self.places.items() for p in line)
+        self.places = {}
+        before = 0
+        away: list[_Place] = []
+        for place, route in places:
+            if place.leaves(*_waits(route, route.ready_at, now, before)):
+                away.append(place)
+            else:
+                before += in_line
+                self.places.setdefault(route, []).append(place)  # a heap, since sorted
+        return away
+
+
+class Gate:
+    """Lets requests through one by one, as all that is on their route allows.
+
+    Each brings a function, ``leaves``, that tells whether it is not to be kept waiting
+    for so long. ``watch`` is called when there is somebody for whom that may change.
+    """
+
+    def __init__(
+        self,
+        watch: Callable[[], None],
+        permits: Permits | None,
+        spider: Spider | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._watch = watch
+        self._permits = permits
+        self._log = logging.LoggerAdapter(logger, {"spider": spider})
+        self._clock = clock
+        self._slots: dict[Slot, _Lines] = {}
+        self._order = count()
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._slots)
+
+    def has_line(self, slot: Slot) -> bool:
+        return slot in self._slots
+
+    def waiting(self, slot: Slot) -> int:
+        """Return how many are in line for a slot."""
+        lines = self._slots.get(slot)
+        return 0 if lines is None else sum(map(len, lines.places.values()))
+
+    async def enter(
+        self, ticket: Ticket, route: Route, leaves: Leaves
+    ) -> Flight | None:
+        """Return the permits as soon as they are to be had; None if that takes too
+        long."""
+        now = self._clock()
+        ready_at = route.ready_at
+        has_line = route.slot in self._slots
+        if ready_at <= now and not has_line and route.is_open(now):
+            return ticket.send(route, now)
+        before = self.waiting(route.slot) if has_line else 0
+        if leaves(*_waits(route, ready_at, now, before)):
+            return None
+        # First: it changes the slot, for which an empty line is a line no more.
+        ticket.wait_at_gate(route, now)
+        lines = self._slots.setdefault(route.slot, _Lines())
+        turn: Deferred[Flight | None] = Deferred()
+        place = _Place(
+            -ticket.request.priority, next(self._order), ticket, turn, leaves
+        )
+        self._log_wait(route, ticket.request, now, lines.add(route, place))
+        self._watch()
+        route.join_line()
+        if has_line:
+            self.advance(route.slot)
+        else:
+            self._plan(route.slot, lines, now)
+        try:
+            return await maybe_deferred_to_future(turn)
+        except (CancelledError, asyncio.CancelledError):
+            self._withdraw(route, place)
+            raise
+        finally:
+            route.leave_line()
+
+    def advance(self, slot: Slot) -> None:
+        """Let through all who may go now; plan for the next.
+
+        To be called whenever the slot may be ready earlier or later than before.
+        """
+        lines = self._slots.get(slot)
+        # Each that goes changes the slot, which says so.
+        if lines is None or lines.is_advancing:
+            return
+        lines.is_advancing = True
+        lines.cancel_timer()
+        now = self._clock()
+        try:
+            while (route := lines.next_to_go(now)) is not None:
+                place = lines.pop(route)
+                place.turn.callback(place.ticket.renewed().send(route, now))
+            if any(_wait(route, now) >= SHORT_WAIT for route in lines.places):
+                self._send_away(lines, now)
+        finally:
+            lines.is_advancing = False
+            self._plan(slot, lines, now)
+
+    def look_again(self) -> None:
+        """Somebody may have waited for an answer that never came."""
+        for slot in list(self._slots):
+            self.advance(slot)
+
+    def reconsider(self) -> None:
+        """Send away all who are not to be kept waiting as long as it will take."""
+        now = self._clock()
+        for slot, lines in list(self._slots.items()):
+            self._send_away(lines, now, in_line=True)
+            self._plan(slot, lines, now)
+
+    def _plan(self, slot: Slot, lines: _Lines, now: float) -> None:
+        # Whoever was just answered may have come back here already, and changed all.
+        if self._slots.get(slot) is not lines:
+            return
+        lines.cancel_timer()
+        if not lines.places:
+            del self._slots[slot]
+        elif slot.has_room:
+            waits = [_wait(route, now) for route in self._due_by_time(lines, now)]
+            if waits:
+                lines.timer = call_later(min(waits), self.advance, slot)
+
+    def _due_by_time(self, lines: _Lines, now: float) -> list[Route]:
+        """Return the routes that only have to wait; for the others, permits are asked
+        for, and the answer will be the time to go on."""
+        by_time = []
+        for route in lines.places:
+            if self._permits and route.ready_at <= now and route.lacks_permit(now):
+                self._permits.want(route)
+            else:
+                by_time.append(route)
+        return by_time
+
+    def _send_away(self, lines: _Lines, now: float, *, in_line: bool = False) -> None:
+        for place in lines.send_away(now, in_line=in_line):
+            place.turn.callback(None)
+
+    def _withdraw(self, route: Route, place: _Place) -> None:
+        place.ticket.end(Outcome(Verdict.IGNORED, "cancelled"))
+        lines = self._slots.get(route.slot)
+        if lines is not None and lines.remove(route, place):
+            self.advance(route.slot)
+
+    def _log_wait(self, route: Route, request: Request, now: float, depth: int) -> None:
+        if not self._log.isEnabledFor(logging.DEBUG):
+            return
+        delay = _wait(route, now)
+        if delay >= NO_WAIT:
+            self._log.debug(
+                "%(slot)s: %(request)s waits %(delay).2f s, %(depth)d in line",
+                {
+                    "slot": printable(route.slot.key),
+                    "request": public_request(request),
+                    "delay": delay,
+                    "depth": depth,
+                },
+            )
+
+
+def _wait(route: Route, now: float) -> float:
+    return max(0.0, route.ready_at - now)
+
+
+def _waits(
+    route: Route, ready_at: float, now: float, before: int
+) -> tuple[float, float]:
+    """Return for how long a request will wait with so many before it: because of what
+    the queue knows of, and in all."""
+    line = before / route.slot.rate if before else 0.0
+    wait = max(0.0, ready_at - now)
+    seen = max(0.0, route.seen_ready_at - now) if route.unseen else wait
+    return seen + line, wait + line

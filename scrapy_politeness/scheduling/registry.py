@@ -1,0 +1,267 @@
+"""All that is limited in one crawl: its slots, and the budgets that they share."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from scrapy_politeness.core.budget import Budget
+from scrapy_politeness.core.lru import LRU
+from scrapy_politeness.core.route import Route
+from scrapy_politeness.core.slot import Slot
+from scrapy_politeness.http.names import public_request
+from scrapy_politeness.http.scrapy_internals import host_of, is_local, proxy_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scrapy import Request
+    from scrapy.http import Response
+
+    from scrapy_politeness.config.policy import Policy
+    from scrapy_politeness.config.slots import SlotPolicy
+    from scrapy_politeness.http.scrapy_internals import Engine
+    from scrapy_politeness.sharing.fleet import Fleet
+
+# Lets one request pass without waiting.
+EXEMPT = "politeness_exempt"
+# Limits one request under this key instead of its download slot.
+SLOT = "politeness_slot"
+
+# Stands before the slot in the queue's keys of requests that nothing limits. No name
+# that a user may choose begins like this.
+_FREE = "\x01free "
+
+
+class SlotRegistry:
+    """``is_pending`` tells whether requests of a slot wait anywhere: then it must not
+    be forgotten. ``recall`` tells a new slot what was learned of it earlier; it is
+    given the rate that the slot would start with."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        engine: Engine,
+        is_pending: Callable[[Slot], bool],
+        recall: Callable[[Slot, float], None],
+        fleet: Fleet | None = None,
+    ) -> None:
+        self._policy = policy
+        self._engine = engine
+        self._is_pending = is_pending
+        self._recall = recall
+        self._fleet = fleet
+        self._has_shared_limits = policy.has_shared_limits
+        # Of all slots.
+        self.listeners: list[Callable[[Slot], None]] = []
+        self.slots = LRU[str, Slot | None](policy.max_slots, self._may_forget)
+        # What the user has set while the crawl runs outlives the slot's memory.
+        self._rates: dict[str, float] = {}
+        self.has_servers = policy.ip_limit is not None
+        self.overall: Budget | None = None
+        if policy.global_limit:
+            self.overall = self._shared_budget(
+                Budget("the whole crawl", policy.global_limit), "all"
+            )
+        self._proxies = LRU[str, Budget](policy.max_slots, _is_idle)
+        self._servers = LRU[str, Budget](policy.max_slots, _is_idle)
+        # By host, and by slot: there it is where the last answer came from.
+        self._addresses = LRU[str, str](
+            policy.max_slots, lambda name, _: name not in self.slots
+        )
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    def key_for(self, request: Request) -> str:
+        return self._key(request, self._engine.slot_name(request)[0])
+
+    @staticmethod
+    def _key(request: Request, own: str) -> str:
+        key = request.meta.get(SLOT) or own
+        if not isinstance(key, str):
+            # No ValueError: the scheduler would try the memory queue next.
+            where = public_request(request)
+            raise TypeError(f"The slot {key!r:.80} of {where} must be a string")
+        return key.lower()
+
+    def slot_for(self, request: Request) -> Slot | None:
+        """Return the slot that limits this request; None where nothing does."""
+        key, is_free = self._place(request)
+        return None if is_free else self.slot(key)
+
+    def slot(self, key: str) -> Slot | None:
+        if key not in self.slots:
+            self.slots[key] = self._new_slot(key)
+        self.slots.move_to_end(key)
+        return self.slots.get(key)
+
+    def route_for(self, request: Request, slot: Slot) -> Route:
+        """Return all that this request, which is about to be sent, needs permits of."""
+        if not self._has_shared_limits:
+            return Route(slot)
+        proxy = proxy_of(request)
+        host = host_of(request)
+        if not proxy and slot.key not in self._addresses and host in self._addresses:
+            self._addresses[slot.key] = self._addresses[host]
+        shared = self._shared(slot.key)
+        # Whoever goes through a proxy does not see the server's address.
+        other = self._proxy(proxy) if proxy else self.server_of(host)
+        if other is None or other in shared:
+            return Route(slot, shared)
+        return Route(slot, shared, (other,))
+
+    def queue_key(self, request: Request) -> str:
+        """Return under which key a request waits in the queue."""
+        key, is_free = self._place(request)
+        exempt = is_free or request.meta.get(EXEMPT)
+        return _FREE + key if exempt or self._policy.is_off(key) else key
+
+    @staticmethod
+    def is_free(queue_key: str) -> bool:
+        return queue_key.startswith(_FREE)
+
+    def seen(self, queue_key: str) -> Slot | None:
+        """Return the slot, unless none of its requests was sent so far."""
+        return self.slots.get(queue_key)
+
+    def queue_route(self, queue_key: str) -> Route | None:
+        """Return what the queue knows of a request's route: all but the proxy."""
+        if self.is_free(queue_key):
+            return None
+        slot = self.slot(queue_key)
+        if slot is None:
+            return None
+        if not self._has_shared_limits:
+            return Route(slot)
+        return Route(slot, self._shared(queue_key))
+
+    def server_at(self, address: str) -> Budget:
+        if address not in self._servers:
+            limit = self._policy.ip_limit
+            assert limit is not None
+            self._servers[address] = self._shared_budget(
+                Budget(address, limit), f"address:{address}"
+            )
+        return self._servers[address]
+
+    def knows_way(self, request: Request) -> bool:
+        """Tell whether the address of the request's host is known, or plays no part."""
+        if self._policy.ip_limit is None or proxy_of(request):
+            return True
+        return host_of(request) in self._addresses
+
+    def learn_way(self, request: Request, address: str) -> None:
+        """This is where the host of the request is."""
+        self._addresses[host_of(request)] = address
+        self._addresses[self.key_for(request)] = address
+
+    def learn_address(self, request: Request, response: Response, sent: Route) -> None:
+        """The answer tells at which address the host is."""
+        if (
+            self._policy.ip_limit is None
+            or response.ip_address is None
+            or proxy_of(request)
+        ):
+            return
+        address = str(response.ip_address)
+        self.learn_way(request, address)
+        server = self.server_at(address)
+        if server not in sent.budgets:
+            # It went elsewhere than was thought, but it counts.
+            server.take(time.monotonic())
+
+    def set_rate(self, key: str, rate: float) -> Slot | None:
+        """Replace the user's own limits of a slot; they stay replaced until reset."""
+        self._rates[key] = rate
+        return self._reconfigured(key)
+
+    def has_set_rate(self, key: str) -> bool:
+        return key in self._rates
+
+    def reset(self, key: str) -> Slot | None:
+        """Return to the settings, and forget all that was learned."""
+        self._rates.pop(key, None)
+        return self._reconfigured(key)
+
+    def _reconfigured(self, key: str) -> Slot | None:
+        slot = self.slot(key)
+        own = self._slot_policy(key)
+        if slot is not None and own is not None:
+            slot.reconfigure(own.bounds, spacing=own.spacing, floor=own.floor)
+        return slot
+
+    def _place(self, request: Request) -> tuple[str, bool]:
+        """Return the key of the request's slot, and whether nothing limits it."""
+        own, is_host = self._engine.slot_name(request)
+        key = self._key(request, own)
+        if not request.url.startswith("http") and is_local(request):
+            return key, True
+        host = key if is_host and SLOT not in request.meta else host_of(request)
+        return key, self._policy.is_exempt(host)
+
+    def _new_slot(self, key: str) -> Slot | None:
+        own = self._slot_policy(key)
+        if own is None:
+            return None
+        slot = Slot(
+            key,
+            own.bounds,
+            spacing=own.spacing,
+            concurrency=own.concurrency,
+            floor=own.floor,
+            burst=own.burst,
+            from_finish=own.from_finish,
+            listeners=self.listeners,
+        )
+        if self._fleet is not None:
+            self._fleet.join(slot)
+        if own.bounds.adaptive and not self.has_set_rate(key):
+            self._recall(slot, own.bounds.start_rate)
+        return slot
+
+    def _slot_policy(self, key: str) -> SlotPolicy | None:
+        own = self._policy.for_slot(key)
+        rate = self._rates.get(key)
+        if own is None or rate is None:
+            return own
+        low = min(own.bounds.min_rate, rate)
+        bounds = replace(own.bounds, start_rate=rate, max_rate=rate, min_rate=low)
+        return replace(own, bounds=bounds, spacing=0.0, floor=0.0)
+
+    def _shared(self, key: str) -> tuple[Budget, ...]:
+        """Return the budgets beside the slot's own that the queue knows of."""
+        known = (self.overall, self.server_of(key))
+        return tuple(budget for budget in known if budget is not None)
+
+    def server_of(self, name: str) -> Budget | None:
+        """Return the budget of the address that a host or a slot was last seen at."""
+        if self._policy.ip_limit is None or name not in self._addresses:
+            return None
+        return self.server_at(self._addresses[name])
+
+    def _proxy(self, proxy: str) -> Budget | None:
+        limit = self._policy.proxy_limit
+        if limit is None:
+            return None
+        if proxy not in self._proxies:
+            bounds = self._policy.bounds_within(limit)
+            self._proxies[proxy] = self._shared_budget(
+                Budget(proxy, limit, bounds), f"proxy:{proxy}"
+            )
+        return self._proxies[proxy]
+
+    def _shared_budget(self, budget: Budget, name: str) -> Budget:
+        if self._fleet is not None:
+            self._fleet.join_budget(budget, name)
+        return budget
+
+    def _may_forget(self, key: str, slot: Slot | None) -> bool:
+        if slot is None:
+            return True
+        return slot.is_idle(time.monotonic()) and not self._is_pending(slot)
+
+
+def _is_idle(key: str, budget: Budget) -> bool:
+    return budget.is_idle(time.monotonic())

@@ -1,0 +1,198 @@
+"""Requests that wait slot by slot, and leave when their slot may send."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from scrapy_politeness.scheduling.ready_slots import ReadySlots
+from scrapy_politeness.storage.marks import MARK
+from scrapy_politeness.storage.placement import USUAL, placement_of, take_off
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scrapy import Request
+
+    from scrapy_politeness.core.slot import Slot
+    from scrapy_politeness.http.scrapy_internals import Engine
+    from scrapy_politeness.scheduling.feedback import Feedback
+    from scrapy_politeness.scheduling.listener import Listener
+    from scrapy_politeness.scheduling.permits import Permits
+    from scrapy_politeness.scheduling.registry import SlotRegistry
+    from scrapy_politeness.scheduling.tickets import Tickets
+    from scrapy_politeness.scheduling.timers import Alarm
+    from scrapy_politeness.storage.backlog import Backlog
+
+
+class Crawl(Protocol):
+    """What a queue needs of the crawl that it belongs to."""
+
+    @property
+    def engine(self) -> Engine: ...
+    @property
+    def alarm(self) -> Alarm: ...
+    @property
+    def registry(self) -> SlotRegistry: ...
+    @property
+    def tickets(self) -> Tickets: ...
+    @property
+    def permits(self) -> Permits | None: ...
+    @property
+    def feedback(self) -> Feedback: ...
+    @property
+    def events(self) -> Listener: ...
+    @property
+    def queues(self) -> Sequence[SlotQueue]: ...
+    def add_queue(self, queue: SlotQueue) -> None: ...
+
+
+class SlotQueue:
+    """Pops only what may be sent now; the rest stays where it is, outside the
+    downloader.
+
+    Slots take turns: the one that has been ready longest goes first. Within a slot,
+    requests go by priority. When nothing may go, ``pop`` returns None, and the engine
+    is woken as soon as that changes.
+
+    ``is_stored`` says that the requests may have been put into their slots under other
+    settings than those of today.
+    """
+
+    # So many requests may be damaged or in the wrong slot before a pop gives the event
+    # loop a chance; the next one goes on.
+    _most_passed_over = 100
+
+    # Nothing is put into its backlog but by ``push``.
+    _may_doze = True
+
+    def __init__(
+        self,
+        crawl: Crawl,
+        backlog: Backlog,
+        *,
+        is_stored: bool = False,
+    ) -> None:
+        self._crawl = crawl
+        self._registry = crawl.registry
+        self._tickets = crawl.tickets
+        self._has_all = crawl.engine.has_all
+        self._alarm = crawl.alarm
+        self._backlog = backlog
+        self._is_stored = is_stored
+        # Whether anything in the backlog may have to be released.
+        self._holds = True
+        # Until then nothing may go, unless something changes.
+        self._nothing_before = -math.inf
+        self._ready_slots = ReadySlots(crawl.registry, crawl.permits, backlog)
+        now = time.monotonic()
+        for slot in backlog.slots():
+            self._ready_slots.plan(slot, now)
+        crawl.add_queue(self)
+
+    def push(self, request: Request) -> None:
+        slot = self._registry.queue_key(request)
+        was_ready = self._backlog.has_ready(slot)
+        now = time.monotonic()
+        placement = placement_of(request)
+        # May fail: a request that cannot be stored.
+        self._backlog.push(slot, request, placement, now)
+        if placement is not USUAL:
+            self._tickets.queued(request)
+            self._holds = True
+            self._nothing_before = -math.inf
+        if not was_ready and self._backlog.has_ready(slot):
+            self._plan(slot)
+
+    def pop(self) -> Request | None:
+        now = time.monotonic()
+        if now < self._nothing_before and self._has_all(self._tickets.keys()):
+            # The alarm that led here may have been for something else.
+            if self._nothing_before < self._alarm.at:
+                self._alarm.set(self._nothing_before)
+            return None
+        self._nothing_before = -math.inf
+        self._release(now)
+        for _ in range(self._most_passed_over):
+            slot = self._ready_slots.next_slot(now)
+            if slot is None and not self._has_all(self._tickets.keys()):
+                self._crawl.feedback.sweep()
+                slot = self._ready_slots.next_slot(now)
+            if slot is None:
+                break
+            request = self._backlog.pop(slot)
+            if request is None:
+                continue
+            if MARK in request.meta:
+                take_off(request)
+            if self._is_stored and self._registry.queue_key(request) != slot:
+                # Stored by a run with another POLITENESS_EXEMPT.
+                self.push(request)
+                now = time.monotonic()
+                continue
+            route = self._registry.queue_route(slot)
+            if route is not None:
+                self._tickets.hand_out(request, route, now)
+            self._ready_slots.over(slot)
+            if self._backlog.has_ready(slot):
+                self._ready_slots.plan(slot, now)
+            return request
+        self._backlog.rest()
+        next_release = self._backlog.next_release
+        next_time = min(self._ready_slots.next_time, next_release)
+        if next_time < self._alarm.at:
+            self._alarm.set(next_time)
+        self._holds = next_release < math.inf
+        # Some may go early, when there is nothing else to do.
+        if self._may_doze and not (self._holds and self._backlog.has_early):
+            self._nothing_before = next_time
+        return None
+
+    def __len__(self) -> int:
+        return len(self._backlog)
+
+    def __contains__(self, slot: str) -> bool:
+        return slot in self._backlog
+
+    def count(self, slot: str) -> int:
+        return self._backlog.count(slot)
+
+    def has_work(self, slot: str) -> bool:
+        """Tell whether the slot has something to do but pages that fail."""
+        return self._backlog.has_other(slot)
+
+    @property
+    def any_ready(self) -> bool:
+        return self._backlog.any_ready
+
+    def slot_changed(self, slot: Slot) -> None:
+        """The slot, or what it shares with others, may be ready at another time than
+        was planned."""
+        ready_at = self._ready_slots.changed(slot.key, time.monotonic())
+        self._nothing_before = min(self._nothing_before, ready_at)
+        if ready_at < self._alarm.at:
+            self._alarm.set(ready_at)
+
+    def _release(self, now: float) -> None:
+        if not self._holds:
+            return
+        released = self._backlog.release(now)
+        if self._backlog.has_early and self._is_idle:
+            released = (*released, *self._backlog.release_early(now))
+        for slot in released:
+            self._plan(slot)
+
+    @property
+    def _is_idle(self) -> bool:
+        """Tell whether the crawl has nothing to do but what is held."""
+        return not self._crawl.engine.in_progress() and not any(
+            queue.any_ready for queue in self._crawl.queues
+        )
+
+    def _plan(self, slot: str) -> None:
+        """The slot has requests, which it had not before."""
+        now = time.monotonic()
+        self._nothing_before = -math.inf
+        self._ready_slots.plan(slot, now)
+        self._crawl.events.queued(self._registry.seen(slot), now)

@@ -1,0 +1,270 @@
+"""One ticket carries a request from the queue to its end.
+
+    state      the request is                                 it has
+    QUEUED     with the scheduler, or comes another way       nothing
+    CLAIMED    on its way through the middlewares             a claim on its slot
+    WAITING    held up: by robots.txt, or at the gate         what it had, and a claim
+                                                              on its slot at the gate
+    SENT       with the host                                  permits
+    DONE       over                                           an outcome, if it was sent
+
+Media files, robots.txt and inline requests do not come from the queue: they begin at
+the gate.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from scrapy.http.request import NO_CALLBACK
+
+if TYPE_CHECKING:
+    from scrapy import Request
+
+    from scrapy_politeness.core.outcome import Outcome
+    from scrapy_politeness.core.route import Flight, Route
+    from scrapy_politeness.core.slot import Slot
+    from scrapy_politeness.http.scrapy_internals import Engine
+    from scrapy_politeness.scheduling.failing_pages import Refusal
+
+
+class State(Enum):
+    QUEUED = "queued"
+    CLAIMED = "claimed"
+    WAITING = "waiting"
+    SENT = "sent"
+    DONE = "done"
+
+
+_NEXT = {
+    State.QUEUED: {
+        State.CLAIMED,
+        State.WAITING,
+        State.SENT,
+        State.QUEUED,  # handed back at once
+        State.DONE,
+    },
+    State.CLAIMED: {State.WAITING, State.SENT, State.QUEUED, State.DONE},
+    State.WAITING: {State.CLAIMED, State.SENT, State.QUEUED, State.DONE},
+    State.SENT: {State.DONE},
+    State.DONE: set(),
+}
+
+
+class Ticket:
+    """``by_queue`` says that our queue has handed the request out, ``is_handed_back``
+    that the gate has sent it back to the scheduler, ``is_refused`` that the host wants
+    to be asked again later. While it has a claim, ``route`` is
+    what it has a claim on.
+
+    ``refusal`` is what a refused answer tells about the page.
+    """
+
+    __slots__ = (
+        "_aside",
+        "_claimed_at",
+        "_desk",
+        "_makes_room",
+        "by_queue",
+        "flight",
+        "is_handed_back",
+        "is_in_line",
+        "is_refused",
+        "outcome",
+        "refusal",
+        "request",
+        "route",
+        "state",
+    )
+
+    def __init__(self, desk: Tickets, request: Request) -> None:
+        self._desk = desk
+        self._aside: tuple[Slot, ...] = ()
+        self._makes_room = False
+        self._claimed_at = 0.0
+        self.request = request
+        self.state = State.QUEUED
+        self.by_queue = False
+        self.is_handed_back = False
+        self.is_in_line = False
+        self.is_refused = False
+        self.route: Route | None = None
+        self.flight: Flight | None = None
+        self.outcome: Outcome | None = None
+        self.refusal: Refusal | None = None
+
+    def __repr__(self) -> str:
+        return f"<Ticket {self.state.value} {self.request}>"
+
+    def came_as(self, slot: Slot) -> bool:
+        """Tell whether the queue handed the request out as one of that slot."""
+        return self.by_queue and self.route is not None and self.route.slot is slot
+
+    def claim(self, route: Route, now: float) -> None:
+        """The queue hands the request out."""
+        self._become(State.CLAIMED)
+        self.by_queue = True
+        self._claimed_at = now
+        self.route = route
+        route.claim(self, now)
+
+    def wait(self) -> None:
+        """Something holds the request up before it gets to the gate."""
+        if self.state in (State.QUEUED, State.CLAIMED):
+            self._become(State.WAITING)
+            self._make_room()
+
+    def arrive(self, now: float) -> None:
+        """The request has come to the gate."""
+        if self.state is State.CLAIMED:
+            assert self.route is not None
+            self.route.slot.arrived(now - self._claimed_at)
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Nothing holds it up any more."""
+        if self.state is State.WAITING:
+            self._become(State.QUEUED if self.route is None else State.CLAIMED)
+
+    def wait_at_gate(self, route: Route, now: float) -> None:
+        """Who waits there goes before those still in the queue."""
+        self._become(State.WAITING)
+        self.is_in_line = True
+        if self.route is not None and self.route.slot is not route.slot:
+            # A middleware has chosen another slot: it is there that the request
+            # counts. The one that the queue knew may hand out others meanwhile.
+            self._step_aside()
+        if self.route is None:
+            self.route = route
+            route.claim(self, now)
+        if route.waits_unseen(now):
+            # What it waits for, the queue does not know of.
+            self._step_aside()
+        # What the queue has handed out in time waits for a moment only.
+        if self._aside or not self.by_queue:
+            self._make_room()
+
+    def renewed(self) -> Ticket:
+        """Return the one to go on with, where this was taken for lost meanwhile."""
+        return self._desk.begin(self.request) if self.state is State.DONE else self
+
+    def send(self, route: Route, now: float) -> Flight:
+        self._become(State.SENT)
+        self.flight = route.take(now)
+        self._desk.sent += 1
+        self._unclaim()
+        return self.flight
+
+    def hand_back(self, copy: Request) -> None:
+        """The scheduler gets a copy of the request."""
+        self._become(State.QUEUED)
+        self._unclaim()
+        self.by_queue = False
+        self.is_handed_back = True
+        self._desk.change_request(self, copy)
+
+    def end(self, outcome: Outcome) -> Flight | None:
+        """Return the permits, if it was sent."""
+        if self.state is State.DONE:
+            return None
+        was_sent = self.state is State.SENT
+        self._become(State.DONE)
+        self.outcome = outcome
+        self._desk.sent -= was_sent
+        self._unclaim()
+        # What was refused is asked for again, and needs its ticket for that.
+        if not self.is_refused:
+            self._desk.drop(self)
+        return self.flight
+
+    def _become(self, state: State) -> None:
+        if state not in _NEXT[self.state]:
+            raise RuntimeError(f"{self!r} cannot become {state.value}")
+        self.state = state
+        self.is_in_line = False
+        if self._makes_room:
+            self._makes_room = False
+            self._desk.engine.make_room(-1)
+
+    def _make_room(self) -> None:
+        """While it waits, it takes no place that another host could use."""
+        if not self._makes_room and self._desk.may_make_room(self):
+            self._makes_room = True
+            self._desk.engine.make_room(1)
+
+    def _step_aside(self) -> None:
+        """No more of them than its slot has places, though: what the queue keeps is
+        not in memory."""
+        assert self.route is not None
+        route, self.route = self.route, None
+        self._aside += (route.slot,)
+        route.step_aside(self)
+
+    def _unclaim(self) -> None:
+        route, aside = self.route, self._aside
+        self.route, self._aside = None, ()
+        for slot in aside:
+            slot.step_back()
+        if route is not None:
+            route.unclaim(self)
+
+
+class Tickets(dict["Request", Ticket]):
+    """All that are under way, by their requests. Those who use them:
+
+    1. The queue claims a place for each request that it hands out.
+    2. The gate has it wait there, and sends it or hands it back.
+    3. Whoever hears of its end says so.
+
+    Not every end is announced: a download may be cancelled, and a middleware may put
+    another request in the place of this one. So ``lost`` finds those that the
+    downloader no longer has.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__()
+        self.engine = engine
+        self.sent = 0
+        self.has_own_queue = False
+
+    def hand_out(self, request: Request, route: Route, now: float) -> Ticket:
+        """The queue gives the request to the engine."""
+        ticket = self[request] = Ticket(self, request)
+        ticket.claim(route, now)
+        return ticket
+
+    def begin(self, request: Request) -> Ticket:
+        """Return the ticket of a request that is met on its way."""
+        ticket = self.get(request)
+        if ticket is None or ticket.state is State.DONE:  # sent once more
+            ticket = self[request] = Ticket(self, request)
+        return ticket
+
+    def change_request(self, ticket: Ticket, request: Request) -> None:
+        self.drop(ticket)
+        ticket.request = request
+        self[request] = ticket
+
+    def drop(self, ticket: Ticket) -> None:
+        if self.get(ticket.request) is ticket:
+            del self[ticket.request]
+
+    def queued(self, request: Request) -> None:
+        """The queue has taken a request back."""
+        self.pop(request, None)
+
+    def lost(self) -> list[Ticket]:
+        if self.engine.has_all(self.keys()):
+            return []
+        is_under_way = self.engine.is_under_way
+        lost = [t for r, t in self.items() if not is_under_way(r)]
+        for ticket in lost:
+            if ticket.state in (State.QUEUED, State.DONE):
+                self.drop(ticket)
+        return [t for t in lost if t.state not in (State.QUEUED, State.DONE)]
+
+    def may_make_room(self, ticket: Ticket) -> bool:
+        """Another queue than ours would fill all room that is made for its requests,
+        until nothing is left in it."""
+        return self.has_own_queue or ticket.request.callback is NO_CALLBACK

@@ -1,0 +1,1 @@
+"""Budgets and learned rates that several processes share through Redis."""

@@ -1,0 +1,95 @@
+"""What the scripts answer, checked: values in Redis are hostile until parsed."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from scrapy_politeness.sharing.redis import Away
+
+# The times of a server are microseconds since 1970; nothing here is larger.
+_LARGEST = 2**53
+_MOST_MEMBERS = 100_000
+
+
+class Granted(NamedTuple):
+    """The answer of ``grant``. All times are microseconds: ``there`` is the server's
+    own, the others are waits from then on. ``nexts`` and ``members`` have an entry for
+    each budget."""
+
+    there: int
+    revision: int
+    cuts: int
+    model: bytes
+    silence: int
+    late: int
+    waits: list[int]
+    nexts: list[int]
+    members: list[int]
+
+    @classmethod
+    def read(
+        cls, answer: Any, *, wanted: int, budgets: int, horizon: int, longest: int
+    ) -> Granted:
+        """Raise Away for what the script cannot have answered. Nobody is silent, or
+        asks nothing, for longer than the ``longest`` time."""
+        there, revision, cuts, model, silence, late, *lists = _row(answer, cls)
+        waits, nexts, members = map(_counts, lists)
+        fits = len(waits) <= wanted and max(waits, default=0) <= horizon
+        if not fits or len(nexts) != budgets or len(members) != budgets:
+            raise _nonsense(answer)
+        return cls(
+            _count(there),
+            _count(revision),
+            _count(cuts),
+            _text(model),
+            min(_count(silence), longest),
+            _count(late),
+            waits,
+            [min(wait, longest) for wait in nexts],
+            [min(number, _MOST_MEMBERS) for number in members],
+        )
+
+
+class Saved(NamedTuple):
+    """The answer of ``save``. Where somebody else was faster, ``is_saved`` is False,
+    and ``model`` are those of that one."""
+
+    there: int
+    revision: int
+    is_saved: bool
+    model: bytes
+
+    @classmethod
+    def read(cls, answer: Any) -> Saved:
+        there, revision, is_saved, model = _row(answer, cls)
+        return cls(
+            _count(there), _count(revision), bool(_count(is_saved)), _text(model)
+        )
+
+
+def _row(answer: Any, kind: Any) -> list[Any]:
+    if not isinstance(answer, list) or len(answer) != len(kind._fields):
+        raise _nonsense(answer)
+    return answer
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or not 0 <= value <= _LARGEST:
+        raise _nonsense(value)
+    return value
+
+
+def _counts(values: Any) -> list[int]:
+    if not isinstance(values, list):
+        raise _nonsense(values)
+    return [_count(value) for value in values]
+
+
+def _text(value: Any) -> bytes:
+    if not isinstance(value, bytes):
+        raise _nonsense(value)
+    return value
+
+
+def _nonsense(answer: Any) -> Away:
+    return Away(f"its answer makes no sense: {answer!r:.80}")

@@ -1,0 +1,1 @@
+"""Where requests wait, and what outlives a run."""

@@ -1,0 +1,121 @@
+"""The table of requests that wait on disk: its columns, and what is asked of it."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING
+
+from scrapy_politeness.storage.sqlite import open_database, write_ahead
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS requests (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    slot TEXT NOT NULL,
+    rank INTEGER NOT NULL,
+    place INTEGER NOT NULL,
+    taken INTEGER NOT NULL DEFAULT 0,
+    body BLOB NOT NULL
+);
+"""
+
+# What earlier versions did not have.
+_LATER_COLUMNS = {
+    # The lowest (last, rank, band, place) of a slot is the next to go.
+    "last": "INTEGER NOT NULL DEFAULT 0",
+    "band": "INTEGER NOT NULL DEFAULT 1",
+    "held": "INTEGER NOT NULL DEFAULT 0",
+    "early": "INTEGER NOT NULL DEFAULT 0",
+    "failing": "INTEGER NOT NULL DEFAULT 0",
+    # When it goes to the front, by the wall clock, and how long that was away.
+    "ends": "REAL",
+    "delay": "REAL",
+}
+
+_INDEXES = """
+DROP INDEX IF EXISTS waiting;
+CREATE INDEX IF NOT EXISTS ready ON requests (slot, last, rank, band, place)
+WHERE NOT taken AND NOT held;
+CREATE INDEX IF NOT EXISTS ending ON requests (ends)
+WHERE NOT taken AND ends IS NOT NULL;
+"""
+
+INSERT = """
+INSERT INTO requests
+(slot, rank, place, body, last, band, held, early, failing, ends, delay)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+NEXT = """
+SELECT id, body FROM requests WHERE slot = ? AND NOT taken AND NOT held
+ORDER BY last, rank, band, place LIMIT 1
+"""
+
+OTHER = """
+SELECT 1 FROM requests WHERE slot = ? AND NOT taken AND NOT held AND NOT failing LIMIT 1
+"""
+
+ENDED = """
+SELECT id, slot, rank, held, early FROM requests WHERE NOT taken AND ends <= ?
+ORDER BY ends LIMIT ?
+"""
+
+HELD_EARLY = """
+SELECT id, slot, rank, held, early FROM requests WHERE NOT taken AND ends IS NOT NULL
+AND held AND early ORDER BY ends
+"""
+
+TO_FRONT = """
+UPDATE requests SET last = 0, rank = ?, band = ?, place = ?, held = 0, ends = NULL
+WHERE id = ?
+"""
+
+NEXT_END = "SELECT MIN(ends) FROM requests WHERE NOT taken AND ends IS NOT NULL"
+
+# What nobody can have stored here.
+DELETE_DAMAGED = """
+DELETE FROM requests WHERE typeof(slot) != 'text' OR typeof(rank) != 'integer'
+OR typeof(place) != 'integer' OR place NOT BETWEEN -1e15 AND 1e15
+OR typeof(body) != 'blob'
+"""
+
+# A request is worth more than its place.
+HEAL = """
+UPDATE requests SET last = 0, band = 1, held = 0, early = 0, ends = NULL, delay = NULL
+WHERE typeof(last) != 'integer' OR typeof(band) != 'integer'
+OR typeof(held) != 'integer' OR typeof(early) != 'integer' OR (held AND ends IS NULL)
+OR (ends IS NOT NULL AND (typeof(ends) != 'real' OR typeof(delay) != 'real'
+OR delay NOT BETWEEN 0 AND 1e10))
+"""
+
+# A clock that was set back must not turn a wait of seconds into one of days.
+CAP = "UPDATE requests SET ends = MIN(ends, ? + delay) WHERE ends IS NOT NULL"
+
+# The write-ahead log is copied into the database, and synced to disk, when it has
+# this many pages of 4 KiB; SQLite's own 1,000 would mean every few hundred requests.
+_CHECKPOINT_PAGES = 10_000
+# What the log is cut back to when it had to grow beyond that.
+_MOST_LOG_BYTES = _CHECKPOINT_PAGES * 4096
+
+
+def open_requests(
+    path: Path, load: Callable[[sqlite3.Connection], None]
+) -> sqlite3.Connection:
+    try:
+        return open_database(path, write_ahead, _prepare, load)
+    except sqlite3.DatabaseError as error:
+        raise ValueError(f"{path} is not a queue of requests: {error}") from error
+
+
+def _prepare(db: sqlite3.Connection) -> None:
+    db.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+    db.execute(f"PRAGMA journal_size_limit = {_MOST_LOG_BYTES}")
+    db.executescript(_SCHEMA)
+    known = {name for _, name, *_ in db.execute("PRAGMA table_info(requests)")}
+    for name, kind in _LATER_COLUMNS.items():
+        if name not in known:
+            db.execute(f"ALTER TABLE requests ADD COLUMN {name} {kind}")
+    db.executescript(_INDEXES)

@@ -1,1 +1,0 @@
-"""Where what is known of a slot lives beyond one run."""
