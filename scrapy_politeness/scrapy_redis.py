@@ -78,9 +78,9 @@ class PoliteQueue(SlotQueue):
             self._shared.look()
         return len(self._shared)
 
-    def has_work(self, slot: str) -> bool:
+    def has_work(self, slot_key: str) -> bool:
         """What others are at work on may lead to more."""
-        return bool(self._shared.others_at_work) or super().has_work(slot)
+        return bool(self._shared.others_at_work) or super().has_work(slot_key)
 
     def clear(self) -> None:
         self._shared.clear()

@@ -30,16 +30,16 @@ class Newsroom:
         self.events = Events(self.crawler, self.tallies, sampler)
 
         self._sampler = sampler
-        self._scopes: dict[str, Slot] = {}
+        self._slots: dict[str, Slot] = {}
         self._waiting = waiting
 
-    def observe(self, scope: Slot) -> Observed:
-        self._scopes[scope.key] = scope
-        return Observed(scope, self.events)
+    def observe(self, slot: Slot) -> Observed:
+        self._slots[slot.key] = slot
+        return Observed(slot, self.events)
 
     def census(self, now: float) -> Census:
         views = tuple(
-            SlotView(key, self._scopes[key].status(now), self._waiting, tally.copy())
+            SlotView(key, self._slots[key].status(now), self._waiting, tally.copy())
             for key, tally in self.tallies
         )
         total = self.tallies.total
@@ -62,45 +62,45 @@ class Newsroom:
 
 
 class Followed:
-    """A law for the simulator: that of the scope."""
+    """A law for the simulator: that of the slot."""
 
-    def __init__(self, scope: Slot) -> None:
-        self.scope = scope
+    def __init__(self, slot: Slot) -> None:
+        self.slot = slot
 
     @property
     def ready_at(self) -> float:
-        return self.scope.ready_at
+        return self.slot.ready_at
 
     @property
     def has_room(self) -> bool:
-        return self.scope.has_room
+        return self.slot.has_room
 
     def take(self, now: float) -> Permit:
-        return self.scope.take(now)
+        return self.slot.take(now)
 
     def settle(
         self, permit: Permit, outcome: Outcome, now: float, chance: float
     ) -> Change:
-        return self.scope.settle(permit, outcome, now, chance)
+        return self.slot.settle(permit, outcome, now, chance)
 
 
 class Observed(Followed):
     """All that happens is news."""
 
-    def __init__(self, scope: Slot, events: Events) -> None:
-        super().__init__(scope)
+    def __init__(self, slot: Slot, events: Events) -> None:
+        super().__init__(slot)
         self._events = events
 
     def take(self, now: float) -> Permit:
         permit = super().take(now)
-        self._events.sent(Flight(Route(self.scope), permit, ()), now)
+        self._events.sent(Flight(Route(self.slot), permit, ()), now)
         return permit
 
     def settle(
         self, permit: Permit, outcome: Outcome, now: float, chance: float
     ) -> Change:
         change = super().settle(permit, outcome, now, chance)
-        self._events.settled(self.scope, outcome, change, now)
+        self._events.settled(self.slot, outcome, change, now)
         return change
 
     def serve(self, permit: Permit, now: float) -> None:

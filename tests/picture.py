@@ -119,8 +119,8 @@ def picture() -> str:
 
 def crawl(host: Host) -> SlotReport:
     room = Newsroom(sampler=Sampler(0.0))
-    scope = Slot("host", Bounds(), spacing=0.0, concurrency=CONCURRENCY)
-    simulate([room.observe(scope)], host.server(), seconds=SECONDS)
+    slot = Slot("host", Bounds(), spacing=0.0, concurrency=CONCURRENCY)
+    simulate([room.observe(slot)], host.server(), seconds=SECONDS)
     return room.report(SECONDS).slots[0]
 
 

@@ -68,11 +68,11 @@ def push(
     backlog.push(slot, page(path, priority=priority), placement, now)
 
 
-def pops(backlog: OwnBacklog, slot: str = "h") -> str:
+def pops(backlog: OwnBacklog, slot_key: str = "h") -> str:
     """All that may be popped, peeked at before."""
     paths = []
-    while backlog.has_ready(slot):
-        seen, request = backlog.peek(slot), backlog.pop(slot)
+    while backlog.has_ready(slot_key):
+        seen, request = backlog.peek(slot_key), backlog.pop(slot_key)
         assert request is not None
         assert seen is not None
         assert seen.url == request.url

@@ -41,7 +41,7 @@ REFUSED = Outcome(Verdict.REFUSED, "503")
 
 
 class Crawl(Followed):
-    """A scope that remembers what became of its rate, as a law of the simulator."""
+    """A slot that remembers what became of its rate, as a law of the simulator."""
 
     def __init__(self, bounds: Bounds, concurrency: int = 8) -> None:
         super().__init__(
@@ -53,16 +53,16 @@ class Crawl(Followed):
 
     @property
     def governor(self) -> Governor:
-        assert self.scope.model is not None
-        return self.scope.model.governor
+        assert self.slot.model is not None
+        return self.slot.model.governor
 
     def settle(
         self, permit: Permit, outcome: Outcome, now: float, chance: float
     ) -> Change:
         change = super().settle(permit, outcome, now, chance)
         self.rates.append((now, change.new_rate))
-        if self.scope.ceiling is not None:
-            self.limits.add(self.scope.ceiling)
+        if self.slot.ceiling is not None:
+            self.limits.add(self.slot.ceiling)
         if change.settled_at is not None:
             self.settled_at.append(change.settled_at)
         return change
@@ -85,7 +85,7 @@ def test_bad_luck_is_not_a_limit(share: float, least: float, seed: int) -> None:
     server = Noise(Healthy(10.0), share, refused(), seed=seed)
     report = simulate([crawl], server, seconds=1200.0, seed=seed)
     assert report.efficiency >= least
-    assert crawl.scope.noise == pytest.approx(share, rel=0.8)
+    assert crawl.slot.noise == pytest.approx(share, rel=0.8)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -160,7 +160,7 @@ def test_ten_minutes_of_bad_luck_are_forgotten_within_a_minute() -> None:
 
 def recalling(learned: Learned, **bounds: float) -> Crawl:
     crawl = Crawl(Bounds(**{"max_rate": 10.0, **bounds}))  # type: ignore[arg-type]
-    crawl.scope.recall(learned, 0.0)
+    crawl.slot.recall(learned, 0.0)
     return crawl
 
 
@@ -178,8 +178,8 @@ def test_a_recalled_rate_that_is_right_is_kept(limit: float) -> None:
     report = simulate([crawl], TokenBucket(limit, 5), seconds=900.0)
     assert report.efficiency >= 0.9
     assert report.refused <= 8
-    assert crawl.scope.learned is not None
-    assert crawl.scope.learned.ceiling == pytest.approx(limit, rel=0.2)
+    assert crawl.slot.learned is not None
+    assert crawl.slot.learned.ceiling == pytest.approx(limit, rel=0.2)
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.1, 5.0, 1e6, math.inf])
@@ -209,13 +209,13 @@ def answer(governor: Governor, outcome: Outcome, at: float) -> float:
 
 def test_a_crawl_that_lags_behind_its_pace_still_finds_the_limit() -> None:
     """A spider that asks 2.5 times a second is refused by a host that allows 2/s."""
-    scope = Slot("example.org", Bounds(start_rate=10), spacing=0.0, concurrency=8)
+    slot = Slot("example.org", Bounds(start_rate=10), spacing=0.0, concurrency=8)
     server, now, served, times = TokenBucket(2.0, 5), 0.0, 0, 0
     while now < 900.0:
-        now = max(now + 0.4, scope.ready_at)
-        permit = scope.take(now)
+        now = max(now + 0.4, slot.ready_at)
+        permit = slot.take(now)
         is_served = server.arrive(now + 0.02).served
-        scope.settle(permit, SERVED if is_served else REFUSED, now + 0.05, 0.5)
+        slot.settle(permit, SERVED if is_served else REFUSED, now + 0.05, 0.5)
         served += is_served
         times += 1
     assert times - served <= 0.08 * times

@@ -35,12 +35,12 @@ def test_a_burst_is_saved_up_by_rest_and_never_larger() -> None:
 
 
 def test_after_a_pause_there_is_no_burst() -> None:
-    scope = Slot("host", Bounds(start_rate=1), spacing=0, concurrency=99, burst=5)
-    scope.take(0.0)
-    scope.block(Block.PAUSE, 100.0)
-    assert scope.ready_at == 100.0
-    scope.take(100.0)
-    assert scope.ready_at == pytest.approx(101.0)
+    slot = Slot("host", Bounds(start_rate=1), spacing=0, concurrency=99, burst=5)
+    slot.take(0.0)
+    slot.block(Block.PAUSE, 100.0)
+    assert slot.ready_at == 100.0
+    slot.take(100.0)
+    assert slot.ready_at == pytest.approx(101.0)
 
 
 @pytest.mark.parametrize(("before", "after"), [(60.0, 0.01), (0.1, 1.0)])
@@ -55,32 +55,32 @@ def test_a_burst_that_is_used_up_stays_so_when_the_rate_changes(
 
 def test_a_reset_ends_a_pause_but_not_the_spacing() -> None:
     for burst in (1, 5):
-        scope = Slot(
+        slot = Slot(
             "host", Bounds(start_rate=1), spacing=0, concurrency=99, burst=burst
         )
         for _ in range(burst):
-            scope.take(0.0)
-        scope.block(Block.PAUSE, 3600.0)
-        assert scope.reset()
-        assert scope.ready_at == pytest.approx(1.0)
+            slot.take(0.0)
+        slot.block(Block.PAUSE, 3600.0)
+        assert slot.reset()
+        assert slot.ready_at == pytest.approx(1.0)
 
 
 def test_a_slot_is_idle_when_its_burst_is_saved_up_again() -> None:
-    scope = Slot("host", Bounds(start_rate=1), spacing=0, concurrency=99, burst=5)
-    permits = [scope.take(0.0) for _ in range(5)]
+    slot = Slot("host", Bounds(start_rate=1), spacing=0, concurrency=99, burst=5)
+    permits = [slot.take(0.0) for _ in range(5)]
     for permit in permits:
-        scope.settle(permit, SERVED, 0.1, 0.0)
-    assert not scope.is_idle(3.0)
-    assert scope.is_idle(5.1)
+        slot.settle(permit, SERVED, 0.1, 0.0)
+    assert not slot.is_idle(3.0)
+    assert slot.is_idle(5.1)
 
 
 def test_a_floor_holds_within_a_burst() -> None:
-    scope = Slot(
+    slot = Slot(
         "host", Bounds(start_rate=1), spacing=0, concurrency=99, burst=5, floor=0.25
     )
     for nth in range(4):
-        assert scope.ready_at <= nth * 0.25
-        scope.take(nth * 0.25)
+        assert slot.ready_at <= nth * 0.25
+        slot.take(nth * 0.25)
 
 
 def test_whoever_was_early_is_paid_for_by_the_next() -> None:

@@ -140,9 +140,9 @@ def state(tmp_path: Path) -> Path:
     return path
 
 
-def damage(path: Path, slot: str) -> None:
+def damage(path: Path, slot_key: str) -> None:
     with closing(sqlite3.connect(path)) as db, db:
-        db.execute("UPDATE learned SET ceiling = 'x' WHERE slot = ?", (slot,))
+        db.execute("UPDATE learned SET ceiling = 'x' WHERE slot = ?", (slot_key,))
 
 
 ASKED = "User-agent: *\nDisallow: /private\nCrawl-delay: 2\nRequest-rate: 1/4\n"

@@ -225,17 +225,19 @@ def test_a_fixed_rate_pauses_but_does_not_adapt() -> None:
     assert governor.rate == 4.0
 
 
-def scope(rate: float = 10.0, *, spacing: float = 0.0, concurrency: int = 1000) -> Slot:
+def new_slot(
+    rate: float = 10.0, *, spacing: float = 0.0, concurrency: int = 1000
+) -> Slot:
     bounds = Bounds(start_rate=rate, max_rate=rate, min_rate=min(0.1, rate))
     return Slot("example.org", bounds, spacing=spacing, concurrency=concurrency)
 
 
-def send(scope: Slot, times: int, now: float = 0.0, late: float = 0.0) -> list[float]:
+def send(slot: Slot, times: int, now: float = 0.0, late: float = 0.0) -> list[float]:
     """Send as soon as may be, each ``late`` behind its time; return when."""
     sent = []
     for _ in range(times):
-        now = max(now, scope.ready_at + late)
-        scope.take(now)
+        now = max(now, slot.ready_at + late)
+        slot.take(now)
         sent.append(now)
     return sent
 
@@ -245,24 +247,24 @@ def gaps(times: list[float]) -> list[float]:
 
 
 def test_the_first_goes_at_once_and_the_next_are_spaced_by_the_rate() -> None:
-    sent = send(scope(10.0), 5, now=7.0)
+    sent = send(new_slot(10.0), 5, now=7.0)
     assert sent[0] == 7.0
     assert gaps(sent) == pytest.approx([0.1] * 4)
 
 
 def test_late_timers_do_not_lower_the_rate() -> None:
-    sent = send(scope(100.0), 101, late=0.002)
+    sent = send(new_slot(100.0), 101, late=0.002)
     assert sent[-1] == pytest.approx(1.0, abs=0.01)
 
 
 def test_a_crawl_that_was_idle_does_not_catch_up() -> None:
-    slot = scope(10.0)
+    slot = new_slot(10.0)
     send(slot, 1)
     assert gaps(send(slot, 4, now=60.0)) == pytest.approx([0.1] * 3)
 
 
 def test_robots_delay_is_never_undercut_not_even_after_a_late_timer() -> None:
-    slot = scope(100.0)
+    slot = new_slot(100.0)
     send(slot, 1)
     slot.obey_robots(0.2, now=0.05)
     sent = send(slot, 20, now=0.05, late=0.004)
@@ -270,28 +272,28 @@ def test_robots_delay_is_never_undercut_not_even_after_a_late_timer() -> None:
 
 
 def test_own_spacing_is_a_floor_under_the_learned_rate() -> None:
-    assert min(gaps(send(scope(10.0, spacing=2.0), 5))) >= 2.0
+    assert min(gaps(send(new_slot(10.0, spacing=2.0), 5))) >= 2.0
 
 
 def test_success_counts_only_where_the_pace_held_the_request_back() -> None:
-    slot = scope(10.0)
+    slot = new_slot(10.0)
     assert not slot.take(0.0).paced
     assert slot.take(0.101).paced
     assert not slot.take(5.0).paced
-    floored = scope(10.0, spacing=1.0)
+    floored = new_slot(10.0, spacing=1.0)
     floored.take(0.0)
     assert not floored.take(1.0).paced
 
 
 def test_a_pause_holds_everything_and_the_later_deadline_counts() -> None:
-    slot = scope(10.0)
+    slot = new_slot(10.0)
     assert slot.block(Block.HOLD, 10.0)
     assert not slot.block(Block.HOLD, 5.0)
     assert slot.ready_at == 10.0
 
 
 def test_room_is_what_the_concurrency_leaves() -> None:
-    slot = scope(1000.0, concurrency=2)
+    slot = new_slot(1000.0, concurrency=2)
     permits = [slot.take(0.0), slot.take(1.0)]
     assert not slot.has_room
     slot.settle(permits[0], SERVED, 2.0, 0.0)

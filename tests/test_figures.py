@@ -48,8 +48,8 @@ def room(monkeypatch: pytest.MonkeyPatch) -> Newsroom:
     monkeypatch.setattr("scrapy_politeness.observe.dashboard.LIVE", (*LIVE, NEW))
     room = Newsroom(sampler=Sampler(0.0))
     bounds = Bounds(start_rate=10.0, min_rate=10.0)
-    scope = Slot("a.example", bounds, spacing=0.0, concurrency=8)
-    simulate([room.observe(scope)], TokenBucket(100, burst=5), seconds=60)
+    slot = Slot("a.example", bounds, spacing=0.0, concurrency=8)
+    simulate([room.observe(slot)], TokenBucket(100, burst=5), seconds=60)
     return room
 
 

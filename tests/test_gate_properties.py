@@ -1,4 +1,4 @@
-"""The gate on virtual time, with random limits, arrivals, scopes and cancellations.
+"""The gate on virtual time, with random limits, arrivals, slots and cancellations.
 
 No window ever holds more than its limit, no permit is lost or taken twice, and what
 may go does go.

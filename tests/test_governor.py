@@ -43,10 +43,10 @@ DAY = 86400.0
 
 
 class Watched(Followed):
-    """A scope whose changes are watched."""
+    """A slot whose changes are watched."""
 
-    def __init__(self, scope: Slot, watch: Callable[[Change], object]) -> None:
-        super().__init__(scope)
+    def __init__(self, slot: Slot, watch: Callable[[Change], object]) -> None:
+        super().__init__(slot)
         self._watch = watch
 
     def settle(
@@ -58,8 +58,8 @@ class Watched(Followed):
 
 
 def run(server: Server, seed: int, seconds: float = 3600.0) -> Results:
-    scope = Slot("example.org", BOUNDS, spacing=0.0, concurrency=16)
-    return simulate([scope], server, seed=seed, seconds=seconds)
+    slot = Slot("example.org", BOUNDS, spacing=0.0, concurrency=16)
+    return simulate([slot], server, seed=seed, seconds=seconds)
 
 
 @pytest.mark.parametrize(
@@ -100,15 +100,15 @@ def test_it_settles_just_under_the_limit(
 
 def test_what_was_learned_can_be_kept_and_spares_the_next_run_the_search() -> None:
     def run_from(learned: Learned | None) -> tuple[Results, Slot]:
-        scope = Slot("example.org", BOUNDS, spacing=0.0, concurrency=16)
+        slot = Slot("example.org", BOUNDS, spacing=0.0, concurrency=16)
         if learned is not None:
-            scope.recall(learned, 0.0)
+            slot.recall(learned, 0.0)
         server = RetryAfter(TokenBucket(20.0, 10))
-        return simulate([scope], server, seconds=600.0), scope
+        return simulate([slot], server, seconds=600.0), slot
 
-    first, scope = run_from(None)
-    assert scope.learned is not None
-    kept = Learned.from_dict(scope.learned.to_dict())
+    first, slot = run_from(None)
+    assert slot.learned is not None
+    kept = Learned.from_dict(slot.learned.to_dict())
     second, _ = run_from(kept)
     assert second.efficiency > first.efficiency
     assert second.reached_at is not None
@@ -120,9 +120,9 @@ def test_an_old_rate_is_trusted_less() -> None:
     """Whether it was high or low, and whether it is a limit or was only stood."""
 
     def begins_at(learned: Learned, age: float) -> float:
-        scope = Slot("example.org", BOUNDS, spacing=0.0, concurrency=16)
-        scope.recall(learned.aged(age, BOUNDS.start_rate), 0.0)
-        return scope.rate
+        slot = Slot("example.org", BOUNDS, spacing=0.0, concurrency=16)
+        slot.recall(learned.aged(age, BOUNDS.start_rate), 0.0)
+        return slot.rate
 
     for learned in (Learned(9.0, 0.1, 8), Learned(9.0, None, 8), Learned(0.2, 0.1, 8)):
         assert learned.ceiling is not None
@@ -157,22 +157,22 @@ def test_damaged_values_are_refused(damage: dict[str, object]) -> None:
 
 def test_a_fixed_rate_has_nothing_to_keep() -> None:
     bounds = Bounds(start_rate=30.0, max_rate=30.0, adaptive=False)
-    scope = Slot("example.org", bounds, spacing=0.0, concurrency=16)
-    simulate([scope], RetryAfter(TokenBucket(20.0, 10)), seconds=60.0)
-    assert scope.learned is None
+    slot = Slot("example.org", bounds, spacing=0.0, concurrency=16)
+    simulate([slot], RetryAfter(TokenBucket(20.0, 10)), seconds=60.0)
+    assert slot.learned is None
 
 
 def test_of_concurrency_only_what_was_found_is_kept() -> None:
     def found(server: Server) -> Learned:
-        scope = Slot("example.org", BOUNDS, spacing=0.0, concurrency=16)
-        simulate([scope], RetryAfter(server), seconds=600.0)
-        assert scope.learned is not None
-        return Learned.from_dict(scope.learned.to_dict())
+        slot = Slot("example.org", BOUNDS, spacing=0.0, concurrency=16)
+        simulate([slot], RetryAfter(server), seconds=600.0)
+        assert slot.learned is not None
+        return Learned.from_dict(slot.learned.to_dict())
 
     def recalled(learned: Learned) -> int:
-        scope = Slot("example.org", BOUNDS, spacing=0.0, concurrency=32)
-        scope.recall(learned, 0.0)
-        return scope.concurrency
+        slot = Slot("example.org", BOUNDS, spacing=0.0, concurrency=32)
+        slot.recall(learned, 0.0)
+        return slot.concurrency
 
     narrow = ConnectionLimit(4, 0.15, round_trip=0.055, variation=0.2)
     assert recalled(found(narrow)) < 8
@@ -181,20 +181,20 @@ def test_of_concurrency_only_what_was_found_is_kept() -> None:
 
 def test_a_host_that_limits_connections_gets_fewer_at_once() -> None:
     server = ConnectionLimit(4, 0.15, round_trip=0.055, variation=0.2)
-    scope = Slot("example.org", BOUNDS, spacing=0.0, concurrency=16)
-    report = simulate([scope], RetryAfter(server))
+    slot = Slot("example.org", BOUNDS, spacing=0.0, concurrency=16)
+    report = simulate([slot], RetryAfter(server))
     assert report.efficiency >= 0.75
     assert report.refusals_per_100 <= 1.0
-    assert 3 <= scope.concurrency <= 5
+    assert 3 <= slot.concurrency <= 5
 
 
 @pytest.mark.parametrize(
     "server", [TokenBucket(20.0, 10), TokenBucket(4.0, 20), SlidingWindow(120, 60.0)]
 )
 def test_a_host_that_limits_requests_keeps_its_concurrency(server: Server) -> None:
-    scope = Slot("example.org", BOUNDS, spacing=0.0, concurrency=16)
-    simulate([scope], server, seconds=1200.0)
-    assert scope.concurrency == 16
+    slot = Slot("example.org", BOUNDS, spacing=0.0, concurrency=16)
+    simulate([slot], server, seconds=1200.0)
+    assert slot.concurrency == 16
 
 
 @pytest.mark.parametrize(
@@ -227,25 +227,25 @@ def test_a_crawl_with_nothing_to_send_does_not_take_that_for_the_hosts_silence(
     wait: float | None,
 ) -> None:
     def rate_after(idle: float) -> float:
-        scope = Slot("example.org", BOUNDS, spacing=0.0, concurrency=16)
-        scope.recall(Learned(4.0, 0.1, None), 0.0)
+        slot = Slot("example.org", BOUNDS, spacing=0.0, concurrency=16)
+        slot.recall(Learned(4.0, 0.1, None), 0.0)
         now = 0.0
         for number in range(66):
-            now = max(now, scope.ready_at)
+            now = max(now, slot.ready_at)
             outcome = SERVED if number != 60 else replace(REFUSED, wait=wait)
-            scope.settle(scope.take(now), outcome, now + 0.01, 0.0)
+            slot.settle(slot.take(now), outcome, now + 0.01, 0.0)
             if number == 60:
                 now += idle
-        return scope.rate
+        return slot.rate
 
     # One that is not in use is not raised: that may be one step.
     assert rate_after(600.0) == pytest.approx(rate_after(0.0), rel=0.25)
 
 
 def test_a_rate_is_settled_when_the_limit_is_known() -> None:
-    scope = Slot("example.org", BOUNDS, spacing=0.0, concurrency=16)
+    slot = Slot("example.org", BOUNDS, spacing=0.0, concurrency=16)
     settled = []
-    watched = Watched(scope, lambda change: settled.append(change.settled_at))
+    watched = Watched(slot, lambda change: settled.append(change.settled_at))
     simulate([watched], RetryAfter(TokenBucket(4.0, 5)), seconds=600.0)
     rates = [rate for rate in settled if rate is not None]
     assert rates
@@ -322,18 +322,18 @@ def test_of_a_host_that_never_refuses_the_rate_that_it_stood_is_kept(
     most: float,
 ) -> None:
     bounds = replace(BOUNDS, max_rate=most)
-    scope = Slot("example.org", bounds, spacing=0.0, concurrency=16)
+    slot = Slot("example.org", bounds, spacing=0.0, concurrency=16)
     now = 0.0
     kept = []
     for _ in range(90):
-        now = max(now, scope.ready_at)
-        permit = scope.take(now)
-        scope.settle(permit, SERVED, now + 0.01, 0.0)
-        kept.append(scope.learned)
+        now = max(now, slot.ready_at)
+        permit = slot.take(now)
+        slot.settle(permit, SERVED, now + 0.01, 0.0)
+        kept.append(slot.learned)
     assert kept[0] is None
     assert kept[-1] is not None
     assert kept[-1].ceiling is not None
-    rate = scope.status(now).rate
+    rate = slot.status(now).rate
     assert rate / 2 <= kept[-1].ceiling <= rate
     if most == 10.0:
         assert kept[-1].ceiling == most

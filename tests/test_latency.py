@@ -51,11 +51,11 @@ class SlowAtTimes(Wrapper[Server]):
 
 
 class Crawl:
-    """A scope that keeps what its outcomes have changed, and that sends no faster
+    """A slot that keeps what its outcomes have changed, and that sends no faster
     than its spider, every ``gap`` seconds."""
 
     def __init__(self, bounds: Bounds, concurrency: int, *, gap: float = 0.0) -> None:
-        self.scope = Slot("example.org", bounds, spacing=0.0, concurrency=concurrency)
+        self.slot = Slot("example.org", bounds, spacing=0.0, concurrency=concurrency)
         self.changes: list[tuple[float, Change]] = []
         self.capped_for = 0.0
         self._gap = gap
@@ -64,23 +64,23 @@ class Crawl:
 
     @property
     def ready_at(self) -> float:
-        return max(self.scope.ready_at, self._sent_at + self._gap)
+        return max(self.slot.ready_at, self._sent_at + self._gap)
 
     @property
     def has_room(self) -> bool:
-        return self.scope.has_room
+        return self.slot.has_room
 
     def take(self, now: float) -> Permit:
         self._sent_at = now
-        return self.scope.take(now)
+        return self.slot.take(now)
 
     def settle(
         self, permit: Permit, outcome: Outcome, now: float, chance: float
     ) -> Change:
-        change = self.scope.settle(permit, outcome, now, chance)
+        change = self.slot.settle(permit, outcome, now, chance)
         self.changes.append((now, change))
-        assert self.scope.model is not None
-        if self.scope.model.is_capped:
+        assert self.slot.model is not None
+        if self.slot.model.is_capped:
             self.capped_for += now - self._settled_at
         self._settled_at = now
         return change
@@ -192,7 +192,7 @@ def test_a_slow_spider_is_not_slowed_down_for_slow_answers(gap: float) -> None:
     report = run(crawl, server)
     assert report.efficiency >= 0.95
     assert crawl.capped_for == 0
-    assert crawl.scope.rate > 1 / gap
+    assert crawl.slot.rate > 1 / gap
 
 
 def test_a_host_that_can_do_more_again_gets_it_within_two_minutes() -> None:
@@ -228,7 +228,7 @@ def test_a_host_that_is_slow_for_its_own_reasons_is_back_at_its_rate_in_seconds(
 def test_the_governor_learns_nothing_from_what_the_cap_holds_back() -> None:
     crawl = Crawl(Bounds(max_rate=1000.0), 16)
     run(crawl, QueueingServer(20.0, variation=0.2), seconds=600.0)
-    model = crawl.scope.model
+    model = crawl.slot.model
     assert model is not None
     assert model.is_capped
     assert model.rate < 22
@@ -240,7 +240,7 @@ def test_the_governor_learns_nothing_from_what_the_cap_holds_back() -> None:
 def test_a_fixed_rate_is_not_capped() -> None:
     crawl = Crawl(Bounds(start_rate=30.0, max_rate=30.0, adaptive=False), 16)
     run(crawl, QueueingServer(20.0), seconds=60.0)
-    assert crawl.scope.rate == 30
+    assert crawl.slot.rate == 30
 
 
 def answer(latency: Latency, seconds: float, sent_at: float, *, rate: float) -> bool:

@@ -35,15 +35,15 @@ BOUNDS = Bounds(start_rate=10.0, max_rate=100.0)
 
 
 def a_scope() -> Slot:
-    scope = Slot("example.org", BOUNDS, spacing=0.0, concurrency=8)
-    scope.join(Leases())
-    return scope
+    slot = Slot("example.org", BOUNDS, spacing=0.0, concurrency=8)
+    slot.join(Leases())
+    return slot
 
 
-def granted(scope: Slot, *times: float, ask_at: float = 0.0) -> Slot:
-    assert scope.leases is not None
-    scope.leases.grant([Lease(at, 0.0) for at in times], ask_at)
-    return scope
+def granted(slot: Slot, *times: float, ask_at: float = 0.0) -> Slot:
+    assert slot.leases is not None
+    slot.leases.grant([Lease(at, 0.0) for at in times], ask_at)
+    return slot
 
 
 class TestLeases:
@@ -51,31 +51,31 @@ class TestLeases:
         assert not a_scope().has_permit(100.0)
 
     def test_a_request_goes_when_its_lease_says(self) -> None:
-        scope = granted(a_scope(), 5.0)
-        assert not scope.has_permit(4.99)
-        assert scope.has_permit(5.0)
-        assert scope.take(5.0).paced
-        assert not scope.has_permit(5.0)
+        slot = granted(a_scope(), 5.0)
+        assert not slot.has_permit(4.99)
+        assert slot.has_permit(5.0)
+        assert slot.take(5.0).paced
+        assert not slot.has_permit(5.0)
 
     def test_a_lease_lapses(self) -> None:
-        scope = granted(a_scope(), 5.0, 6.0)
-        assert scope.has_permit(5.0 + grace(0.0))
-        assert not scope.has_permit(5.0 + 2 * grace(0.0))
-        assert scope.has_permit(6.0)
+        slot = granted(a_scope(), 5.0, 6.0)
+        assert slot.has_permit(5.0 + grace(0.0))
+        assert not slot.has_permit(5.0 + 2 * grace(0.0))
+        assert slot.has_permit(6.0)
 
     def test_one_that_followed_a_time_of_rest_was_not_paced(self) -> None:
-        scope = a_scope()
-        assert scope.leases is not None
-        scope.leases.grant([Lease(5.0, 60.0)], 0.0)
-        assert not scope.take(5.0).paced
+        slot = a_scope()
+        assert slot.leases is not None
+        slot.leases.grant([Lease(5.0, 60.0)], 0.0)
+        assert not slot.take(5.0).paced
 
     def test_as_many_are_handed_out_as_there_are_leases(self) -> None:
-        scope = granted(a_scope(), 5.0, 5.1)
-        assert scope.claimable_at == pytest.approx(5.0, abs=0.01)
-        scope.claim(5.0)
-        assert scope.claimable_at == pytest.approx(5.1, abs=0.01)
-        scope.claim(5.1)
-        assert scope.claimable_at == math.inf
+        slot = granted(a_scope(), 5.0, 5.1)
+        assert slot.claimable_at == pytest.approx(5.0, abs=0.01)
+        slot.claim(5.0)
+        assert slot.claimable_at == pytest.approx(5.1, abs=0.01)
+        slot.claim(5.1)
+        assert slot.claimable_at == math.inf
 
     def test_a_single_one_is_asked_for_when_it_can_be_used(self) -> None:
         leases = Leases()
@@ -97,77 +97,77 @@ class TestLeases:
         assert leases.wants_more(1.0 + HORIZON * 0.6)
 
     def test_a_refusal_stops_everything_until_it_was_reported(self) -> None:
-        scope = granted(a_scope(), 5.0, 5.1, 5.2)
-        permit = scope.take(5.0)
-        scope.hand_in(permit, Outcome(Verdict.REFUSED), 5.05)
-        assert not scope.has_permit(5.1)
-        assert scope.claimable_at == math.inf
-        assert scope.leases is not None
-        assert not scope.leases.wants_more(10.0)
+        slot = granted(a_scope(), 5.0, 5.1, 5.2)
+        permit = slot.take(5.0)
+        slot.hand_in(permit, Outcome(Verdict.REFUSED), 5.05)
+        assert not slot.has_permit(5.1)
+        assert slot.claimable_at == math.inf
+        assert slot.leases is not None
+        assert not slot.leases.wants_more(10.0)
 
     def test_who_parts_goes_on_with_a_share_and_never_faster(self) -> None:
-        scope = granted(a_scope(), 5.0)
-        assert scope.leases is not None
-        scope.leases.members = 4
-        scope.part(5.0, chance=0.0)
+        slot = granted(a_scope(), 5.0)
+        assert slot.leases is not None
+        slot.leases.members = 4
+        slot.part(5.0, chance=0.0)
         now, sent = 5.0, 0
         while now < 65.0:
-            now = max(now, scope.ready_at)
-            permit = scope.take(now)
-            scope.settle(permit, Outcome(Verdict.SERVED), now + 0.01, 0.5)
+            now = max(now, slot.ready_at)
+            permit = slot.take(now)
+            slot.settle(permit, Outcome(Verdict.SERVED), now + 0.01, 0.5)
             sent += 1
         assert sent == pytest.approx(60 * BOUNDS.start_rate / 4, rel=0.02)
 
     def test_who_parts_slows_down_when_refused(self) -> None:
-        scope = granted(a_scope(), 5.0)
-        scope.part(5.0, chance=0.0)
-        permit = scope.take(scope.ready_at)
+        slot = granted(a_scope(), 5.0)
+        slot.part(5.0, chance=0.0)
+        permit = slot.take(slot.ready_at)
         refused = Outcome(Verdict.REFUSED, "429", wait=7.0)
-        change = scope.settle(permit, refused, 6.0, 0.0)
+        change = slot.settle(permit, refused, 6.0, 0.0)
         assert change.new_rate == 5.0
-        assert scope.ready_at >= 13.0
+        assert slot.ready_at >= 13.0
 
     def test_what_was_found_alone_is_kept_for_the_others(self) -> None:
-        scope = granted(a_scope(), 0.0)
-        scope.part(0.0, chance=0.0)
-        simulate([scope], RetryAfter(TokenBucket(4.0, 5)), seconds=120.0)
-        assert scope.leases is not None
-        scope.join(scope.leases)
-        assert scope.found_alone == pytest.approx(4.0, rel=0.1)
+        slot = granted(a_scope(), 0.0)
+        slot.part(0.0, chance=0.0)
+        simulate([slot], RetryAfter(TokenBucket(4.0, 5)), seconds=120.0)
+        assert slot.leases is not None
+        slot.join(slot.leases)
+        assert slot.found_alone == pytest.approx(4.0, rel=0.1)
 
     def test_what_was_learned_together_is_there_again_after_the_return(self) -> None:
-        scope = granted(a_scope(), 5.0)
-        model = scope.new_model()
-        scope.adopt(model)
-        scope.part(5.0, chance=0.0)
-        assert scope.model is not model
-        assert scope.leases is not None
-        scope.join(scope.leases)
-        assert scope.model is model
+        slot = granted(a_scope(), 5.0)
+        model = slot.new_model()
+        slot.adopt(model)
+        slot.part(5.0, chance=0.0)
+        assert slot.model is not model
+        assert slot.leases is not None
+        slot.join(slot.leases)
+        assert slot.model is model
 
     def test_who_found_nobody_at_first_is_free_to_climb_later(self) -> None:
-        scope = a_scope()
-        scope.part(0.0, chance=0.0)
-        scope.settle(scope.take(1.0), Outcome(Verdict.SERVED), 1.1, 0.5)
-        assert scope.leases is not None
-        scope.join(scope.leases)
-        assert scope.model is None
-        assert scope.terms.fastest == 1 / BOUNDS.max_rate
+        slot = a_scope()
+        slot.part(0.0, chance=0.0)
+        slot.settle(slot.take(1.0), Outcome(Verdict.SERVED), 1.1, 0.5)
+        assert slot.leases is not None
+        slot.join(slot.leases)
+        assert slot.model is None
+        assert slot.terms.fastest == 1 / BOUNDS.max_rate
 
     def test_a_rate_of_ones_own_is_not_for_all(self) -> None:
-        scope = a_scope()
-        scope.adopt(scope.new_model())
+        slot = a_scope()
+        slot.adopt(slot.new_model())
         own = replace(BOUNDS, start_rate=2.0, max_rate=2.0)
-        scope.reconfigure(own, spacing=0.0, floor=0.0)
-        assert scope.terms.fastest == 0.5
-        assert scope.model is not None
-        assert scope.model.governor.rate == BOUNDS.start_rate
-        assert scope.new_model().governor.rate == BOUNDS.start_rate
+        slot.reconfigure(own, spacing=0.0, floor=0.0)
+        assert slot.terms.fastest == 0.5
+        assert slot.model is not None
+        assert slot.model.governor.rate == BOUNDS.start_rate
+        assert slot.new_model().governor.rate == BOUNDS.start_rate
 
     def test_a_crawl_delay_is_kept_although_a_lease_may_be_used_late(self) -> None:
-        scope = a_scope()
-        scope.obey_robots(5.0, 0.0)
-        assert scope.terms.gap - grace(scope.terms.gap) >= 5.0
+        slot = a_scope()
+        slot.obey_robots(5.0, 0.0)
+        assert slot.terms.gap - grace(slot.terms.gap) >= 5.0
 
 
 def test_a_clock_that_was_set_back_makes_nobody_deaf() -> None:

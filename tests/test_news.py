@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tests.site import Site
 
 
-def scope(key: str = "wiki.example.org", **bounds: Any) -> Slot:
+def new_slot(key: str = "wiki.example.org", **bounds: Any) -> Slot:
     return Slot(key, Bounds(**bounds), spacing=0.0, concurrency=8)
 
 
@@ -89,7 +89,7 @@ def test_hours_with_one_host_do_not_flood_the_log(
 ) -> None:
     caplog.set_level(logging.INFO)
     seconds = 2 * 3600
-    report = simulate([Newsroom().observe(scope())], server, seconds=seconds)
+    report = simulate([Newsroom().observe(new_slot())], server, seconds=seconds)
     news = lines(caplog, logging.INFO)
     assert any(told in line for line in news)
     # Each refusal has a line of its own, and one when that is over.
@@ -100,7 +100,7 @@ def test_hours_with_one_host_do_not_flood_the_log(
 def test_a_slot_is_warned_of_once_when_its_requests_have_waited_long(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    slow = scope(start_rate=0.5, max_rate=0.5)
+    slow = new_slot(start_rate=0.5, max_rate=0.5)
     simulate([Newsroom(7).observe(slow)], TokenBucket(4, burst=8), seconds=29)
     assert not lines(caplog, logging.WARNING)
     simulate([Newsroom(7).observe(slow)], TokenBucket(4, burst=8), seconds=300)
@@ -128,7 +128,7 @@ def test_a_slot_is_warned_of_once_when_its_requests_have_waited_long(
 def test_a_rate_that_hardly_falls_is_not_told_as_twice_the_same(
     caplog: pytest.LogCaptureFixture, rate: float, lowest: float, told: str
 ) -> None:
-    observed = Newsroom().observe(scope(start_rate=rate, min_rate=lowest))
+    observed = Newsroom().observe(new_slot(start_rate=rate, min_rate=lowest))
     permit = observed.take(0.0)
     observed.settle(permit, Outcome(Verdict.REFUSED, "429", 5.0), 0.1, 0.0)
     [warning] = lines(caplog, logging.WARNING)
@@ -141,7 +141,7 @@ def test_a_host_with_bad_luck_is_told_of_once(
     caplog.set_level(logging.INFO)
     room = Newsroom()
     unlucky = Noise(Healthy(10.0), 0.02, refused(), seed=1)
-    report = simulate([room.observe(scope())], unlucky, seconds=3600)
+    report = simulate([room.observe(new_slot())], unlucky, seconds=3600)
     told = [line for line in caplog.messages if "whatever the rate" in line]
     [share] = re.findall(r"about ([\d.]+) % of the requests fail", "\n".join(told))
     assert float(share) == pytest.approx(2, abs=2)
@@ -164,10 +164,10 @@ def test_a_host_with_bad_luck_is_told_of_once(
 def test_a_long_silence_is_told_of_a_host_with_bad_luck_as_well(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    observed = Newsroom().observe(scope())
+    observed = Newsroom().observe(new_slot())
     unlucky = Noise(Healthy(10.0), 0.05, refused(), seed=1)
     simulate([observed], unlucky, seconds=1800)
-    assert observed.scope.bad_luck
+    assert observed.slot.bad_luck
     caplog.clear()
     permit = observed.take(2000.0)
     observed.settle(permit, Outcome(Verdict.REFUSED, "503", 60.0), 2000.1, 0.0)
@@ -190,7 +190,7 @@ def test_no_limit_is_told_where_none_is_known(
     caplog: pytest.LogCaptureFixture, server: Server
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    observed = Newsroom().observe(scope())
+    observed = Newsroom().observe(new_slot())
     checked = Checked(observed, caplog)
     simulate([checked], server, seconds=1800)
     assert "pausing for 0.0 s" not in caplog.text
@@ -219,7 +219,7 @@ class Checked:
         change = self._observed.settle(permit, outcome, now, chance)
         for record in self._caplog.records[before:]:
             if "what the host allows" in record.getMessage():
-                assert self._observed.scope.ceiling is not None
+                assert self._observed.slot.ceiling is not None
         return change
 
 
@@ -234,7 +234,7 @@ class Checked:
 def test_a_host_that_only_refuses_is_told_of_if_something_waits_for_it(
     caplog: pytest.LogCaptureFixture, waiting: int, told: list[str]
 ) -> None:
-    slot, room = scope(), Newsroom()
+    slot, room = new_slot(), Newsroom()
     dead_hosts = DeadHosts(
         Policy.read(Settings()),
         Mock(),
@@ -258,7 +258,7 @@ def test_of_thousands_of_hosts_only_slowdowns_are_told(
     caplog.set_level(logging.INFO)
     room = Newsroom()
     for number in range(300):
-        observed = room.observe(scope(f"host{number}.example"))
+        observed = room.observe(new_slot(f"host{number}.example"))
         simulate([observed], TokenBucket(50, burst=50), seconds=25)
     assert len(lines(caplog, logging.INFO)) < 300
     permit = observed.take(30.0)

@@ -97,11 +97,11 @@ def test_headers(headers: dict[str, str], quota: Quota | None) -> None:
 def test_nothing_is_sent_when_nothing_is_left_but_not_for_a_year(
     verdict: Verdict,
 ) -> None:
-    scope = Slot("example.org", Bounds(), spacing=0.0, concurrency=1)
+    slot = Slot("example.org", Bounds(), spacing=0.0, concurrency=1)
     for reset, held in ((60.0, 60.0), (1e7, 3600.0)):
         outcome = Outcome(verdict, quota=Quota(0, reset))
-        scope.settle(scope.take(0.0), outcome, 0.0, 0.0)
-        assert scope.paused_until == held
+        slot.settle(slot.take(0.0), outcome, 0.0, 0.0)
+        assert slot.paused_until == held
 
 
 STEPS = Steps((0.0, 4.0), (1200.0, 2.0), (2400.0, 6.0))
@@ -125,7 +125,7 @@ def test_a_host_that_tells_its_limit_is_used_fully_and_never_refuses(
     server: CountingServer,
 ) -> None:
     bounds = Bounds(start_rate=1.0, max_rate=100.0)
-    scope = Slot("example.org", bounds, spacing=0.0, concurrency=16)
-    report = simulate([scope], QuotaHeaders(server))
+    slot = Slot("example.org", bounds, spacing=0.0, concurrency=16)
+    report = simulate([slot], QuotaHeaders(server))
     assert report.efficiency >= 0.98
     assert report.refusals_per_100 <= 0.1

@@ -89,9 +89,9 @@ def test_signals_with_their_arguments() -> None:
 
         receivers.append(receive)
         room.crawler.signals.connect(receive, getattr(signals, name))
-    scope = Slot("host", Bounds(), spacing=0.0, concurrency=8)
-    simulate([room.observe(scope)], TokenBucket(4, burst=8), seconds=1800)
-    room.events.resumed(scope)
+    slot = Slot("host", Bounds(), spacing=0.0, concurrency=8)
+    simulate([room.observe(slot)], TokenBucket(4, burst=8), seconds=1800)
+    room.events.resumed(slot)
     rows = REFERENCE.rows("Signals")
     assert {quoted(row[0])[0]: set(quoted(row[1])) for row in rows} == received
 

@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 TWO_DAYS = 48 * 3600.0
 
 
-def scope(key: str, **bounds: Any) -> Slot:
+def new_slot(key: str, **bounds: Any) -> Slot:
     return Slot(key, Bounds(**bounds), spacing=0.0, concurrency=8)
 
 
-def crawl_of(seconds: float, *scopes: Slot, limit: float = 0.5) -> Newsroom:
+def crawl_of(seconds: float, *slots: Slot, limit: float = 0.5) -> Newsroom:
     room = Newsroom(sampler=Sampler(0.0))
-    for slot in scopes:
+    for slot in slots:
         server = RetryAfter(TokenBucket(limit, burst=5))
         simulate([room.observe(slot)], server, seconds=seconds)
     return room
@@ -47,11 +47,13 @@ def crawl_of(seconds: float, *scopes: Slot, limit: float = 0.5) -> Newsroom:
 
 @pytest.fixture(scope="module")
 def report() -> Report:
-    return crawl_of(120.0, scope("one.example"), scope("two.example")).report(120.0)
+    return crawl_of(120.0, new_slot("one.example"), new_slot("two.example")).report(
+        120.0
+    )
 
 
 def test_a_crawl_of_two_days_fits_in_a_few_kilobytes() -> None:
-    room = crawl_of(TWO_DAYS, scope("wiki.example.org"), limit=0.2)
+    room = crawl_of(TWO_DAYS, new_slot("wiki.example.org"), limit=0.2)
     tally = room.tallies.of("wiki.example.org")
     assert tally.recording is not None
     timeline = tally.recording.timeline
@@ -70,7 +72,7 @@ def test_a_crawl_of_two_days_fits_in_a_few_kilobytes() -> None:
 def test_a_crawl_of_many_hosts_keeps_and_shows_a_bounded_number() -> None:
     room = Newsroom(waiting=0, sampler=Sampler(0.0))
     for number in range(3000):
-        observed = room.observe(scope(f"host{number}.example"))
+        observed = room.observe(new_slot(f"host{number}.example"))
         now = float(number)
         permit = observed.take(now)
         observed.serve(permit, now + 0.1)
@@ -90,7 +92,7 @@ def test_a_crawl_of_many_hosts_keeps_and_shows_a_bounded_number() -> None:
 
 
 def test_names_of_any_kind_are_shown_as_they_are(tmp_path: Path) -> None:
-    room = crawl_of(5.0, *map(scope, HOSTILE_NAMES))
+    room = crawl_of(5.0, *map(new_slot, HOSTILE_NAMES))
     file = tmp_path / "report.html"
     write_report(room.report(5.0), file)
     names = sorted(map(printable, HOSTILE_NAMES))
@@ -145,7 +147,7 @@ def test_a_share_that_is_roughly_known_has_few_digits(share: float, shown: str) 
 def test_even_spacing_is_an_even_line() -> None:
     """Also where the spacing and the buckets do not fit together."""
     room = crawl_of(0.0)
-    observed = room.observe(scope("even.example", start_rate=0.7, max_rate=0.7))
+    observed = room.observe(new_slot("even.example", start_rate=0.7, max_rate=0.7))
     simulate([observed], TokenBucket(100, burst=5), seconds=60)
     series = room.report(60.0).slots[0].series
     assert series is not None

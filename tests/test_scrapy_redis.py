@@ -388,10 +388,10 @@ def test_more_slots_than_one_answer_tells_are_all_found(make_queue: Make) -> Non
 
 @pytest.mark.parametrize("slot", ["{a}:*", "ü\ud800", "x" * 5000])
 def test_any_name_of_a_slot_will_do(
-    slot: str, make_queue: Make, redis_server: RedisServer
+    slot_key: str, make_queue: Make, redis_server: RedisServer
 ) -> None:
     one, other = make_queue(), make_queue()
-    one.push(page("a/1", meta={"politeness_slot": slot}))
+    one.push(page("a/1", meta={"politeness_slot": slot_key}))
     names_seen = list(redis_server.client().scan_iter())
     assert len(other) == 1
     assert urls(other) == ["a/1"]

@@ -292,8 +292,8 @@ def test_several_clients_share_one_limit() -> None:
 
 
 def hour(seed: int) -> Results:
-    scope = Slot("host", BOUNDS, spacing=0.0, concurrency=8)
-    return simulate([scope], RetryAfter(TokenBucket(4.0, 20)), seed=seed)
+    slot = Slot("host", BOUNDS, spacing=0.0, concurrency=8)
+    return simulate([slot], RetryAfter(TokenBucket(4.0, 20)), seed=seed)
 
 
 def test_a_seed_decides_everything() -> None:

@@ -54,9 +54,9 @@ def pauses(path: Path) -> dict[str, float]:
         return state.pauses(NOW)
 
 
-def learned(path: Path, slot: str) -> Entry | None:
+def learned(path: Path, slot_key: str) -> Entry | None:
     with StateFile(path) as state:
-        return state.learned(slot)
+        return state.learned(slot_key)
 
 
 def execute(path: Path, statement: str, *rows: tuple[object, ...]) -> None:
@@ -96,12 +96,12 @@ def test_pauses_are_there_until_they_are_over(path: Path) -> None:
     "slot", ["example.org", "ключ 7", "\ud800", "a\0b", "x" * 5000]
 )
 @pytest.mark.parametrize("knows", [FAST, Learned(None, None, 3), Learned(0.2, 0.1, 1)])
-def test_what_was_learned_comes_back(path: Path, slot: str, knows: Learned) -> None:
-    assert learned(path, slot) is None
-    save(path, learned={slot: Entry(knows, NOW)})
-    assert learned(path, slot) == Entry(knows, NOW)
-    save(path, learned={slot: None})
-    assert learned(path, slot) is None
+def test_what_was_learned_comes_back(path: Path, slot_key: str, knows: Learned) -> None:
+    assert learned(path, slot_key) is None
+    save(path, learned={slot_key: Entry(knows, NOW)})
+    assert learned(path, slot_key) == Entry(knows, NOW)
+    save(path, learned={slot_key: None})
+    assert learned(path, slot_key) is None
 
 
 def test_more_than_anybody_can_mean_is_cut_and_not_taken_for_damage(path: Path) -> None:

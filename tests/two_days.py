@@ -83,7 +83,7 @@ class Host:
     """One slot, its server, and what was seen of it. Times are those of the server:
     seconds since the crawl began."""
 
-    scope: Slot
+    slot: Slot
     server: Any
     sent_at: list[float] = field(default_factory=list)
     served_at: list[float] = field(default_factory=list)
@@ -111,7 +111,7 @@ class TwoDays:
         asleep: tuple[float, float] = (math.inf, math.inf),
         longest_wait: float = HOUR,
     ) -> None:
-        self._hosts = {host.scope.key: host for host in hosts}
+        self._hosts = {host.slot.key: host for host in hosts}
         self._clock = clock
         self._asleep = asleep
         self._longest_wait = longest_wait
@@ -153,12 +153,12 @@ class TwoDays:
         heappush(self._events, (at, self._number, do))
 
     def _plan(self, key: str) -> None:
-        scope = self._hosts[key].scope
-        self._agenda.put(key, scope.ready_at if scope.has_room else math.inf)
+        slot = self._hosts[key].slot
+        self._agenda.put(key, slot.ready_at if slot.has_room else math.inf)
 
     def _send(self, key: str, now: float) -> None:
         host = self._hosts[key]
-        permit = host.scope.take(now + self._clock)
+        permit = host.slot.take(now + self._clock)
         host.sent_at.append(now)
         self._plan(key)
         reply = host.server.arrive(now)
@@ -175,14 +175,14 @@ class TwoDays:
 
     def _settle(self, key: str, permit: Permit, outcome: Outcome, now: float) -> None:
         host = self._hosts[key]
-        host.scope.settle(permit, outcome, now + self._clock, self._random.random())
+        host.slot.settle(permit, outcome, now + self._clock, self._random.random())
         served = outcome.verdict is Verdict.SERVED
         (host.served_at if served else host.refused_at).append(now)
         self._plan(key)
 
     def _measure(self, now: float) -> None:
         for host in self._hosts.values():
-            host.sizes.append(deep_size(host.scope))
+            host.sizes.append(deep_size(host.slot))
 
 
 def deep_size(thing: object) -> int:

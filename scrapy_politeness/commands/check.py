@@ -123,12 +123,12 @@ def _crawl(
     findings: list[Finding] = []
     known: list[Known] = []
 
-    def look(slot: str) -> None:
+    def look(slot_key: str) -> None:
         """Before the crawl itself adds to it."""
         path = policy.state_path
         if path is not None and path.is_file():
             with open_state(path) as state:
-                known.extend(read(state, [slot], time.time()))
+                known.extend(read(state, [slot_key], time.time()))
 
     probe = type("Probe", (RobotsProbe,), {"like": spider})
     process.crawl(probe, page=url, look=look, found=findings.append)

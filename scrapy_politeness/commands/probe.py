@@ -111,14 +111,14 @@ class RobotsProbe(Spider):
         page = Request(self.page)
         key = parts.registry.key_for(page)
         self.look(key)
-        scope = parts.registry.slot_for(page)
-        if scope is None:
+        slot = parts.registry.slot_for(page)
+        if slot is None:
             return Finding(key, await self._ask(page, parts), None, None)
         robots = None
-        if scope.status(time.monotonic()).silent_for <= PATIENCE:
+        if slot.status(time.monotonic()).silent_for <= PATIENCE:
             robots = await self._ask(page, parts)
-            parts.robots.obey(page, scope)
-        status = scope.status(time.monotonic())
+            parts.robots.obey(page, slot)
+        status = slot.status(time.monotonic())
         return Finding(key, robots, status, parts.policy.for_slot(key))
 
     async def _ask(self, page: Request, parts: Parts) -> RobotsFile:

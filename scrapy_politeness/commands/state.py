@@ -120,11 +120,11 @@ def read(state: StateFile, slots: Sequence[str], wall_now: float) -> list[Known]
     return [Known(s, _entry(state, s), pauses.get(s, 0.0)) for s in slots]
 
 
-def _entry(state: StateFile, slot: str) -> Entry | None:
+def _entry(state: StateFile, slot_key: str) -> Entry | None:
     try:
-        return state.learned(slot)
+        return state.learned(slot_key)
     except ValueError as error:
-        name, text = escaped(slot), escaped(str(error))
+        name, text = escaped(slot_key), escaped(str(error))
         warn(f"skipping the damaged entry of {name}: {text}")
         return None
 

@@ -79,52 +79,54 @@ class PolitenessExtension:
         with errors_logged(crawler.spider):
             return cls(crawler)
 
-    def set_rate(self, slot: str, rate: float) -> None:
+    def set_rate(self, slot_key: str, rate: float) -> None:
         """Replace the slot's own limits: from now on so many requests per second, or
         fewer where the host or its robots.txt wants fewer."""
         rate = rules.checked("rate", rate, rules.positive)
-        scope = self._limited(slot)
-        self.parts.registry.set_rate(scope.key, rate)
-        self.parts.events.reconfigured(scope, rate)
-        scope.announce()
+        slot = self._limited(slot_key)
+        self.parts.registry.set_rate(slot.key, rate)
+        self.parts.events.reconfigured(slot, rate)
+        slot.announce()
 
-    def hold(self, slot: str, seconds: float) -> None:
+    def hold(self, slot_key: str, seconds: float) -> None:
         """Send nothing for so long; of several holds the one that ends last counts."""
         seconds = rules.checked("seconds", seconds, rules.not_negative)
-        scope = self._limited(slot)
-        if scope.block(Block.HOLD, time.monotonic() + seconds):
-            self.parts.events.held(scope, seconds)
+        slot = self._limited(slot_key)
+        if slot.block(Block.HOLD, time.monotonic() + seconds):
+            self.parts.events.held(slot, seconds)
 
-    def release(self, slot: str) -> None:
+    def release(self, slot_key: str) -> None:
         """End a hold. What the host itself has asked for still counts."""
-        scope = self._limited(slot)
-        if scope.unblock(Block.HOLD):
-            self.parts.events.resumed(scope)
+        slot = self._limited(slot_key)
+        if slot.unblock(Block.HOLD):
+            self.parts.events.resumed(slot)
 
-    def reset(self, slot: str) -> None:
+    def reset(self, slot_key: str) -> None:
         """Return to the settings, and forget all that was learned of the host, its
         pause included."""
-        scope = self._limited(slot)
-        was_silent = self.parts.feedback.forget(scope)
-        self.parts.events.reconfigured(scope, None)
+        slot = self._limited(slot_key)
+        was_silent = self.parts.feedback.forget(slot)
+        self.parts.events.reconfigured(slot, None)
         if was_silent:
-            self.parts.events.resumed(scope)
+            self.parts.events.resumed(slot)
 
-    def status(self, slot: str) -> Status:
+    def status(self, slot_key: str) -> Status:
         """Tell how a slot is doing."""
-        return self._limited(slot).status(time.monotonic())
+        return self._limited(slot_key).status(time.monotonic())
 
     def census(self, max_age: float = 0.0) -> Census:
         """Take stock of the crawl; a census that is not older will do, and costs
         nothing."""
         return self.parts.stock.census(max_age)
 
-    def _limited(self, slot: str) -> Slot:
-        key = rules.checked("slot", slot, rules.one_slot)
-        scope = None if self.policy.is_exempt(key) else self.parts.registry.slot(key)
-        if scope is None:
-            raise ValueError(f"{slot!r} is exempt, or its rate is 0: nothing limits it")
-        return scope
+    def _limited(self, slot_key: str) -> Slot:
+        key = rules.checked("slot", slot_key, rules.one_slot)
+        slot = None if self.policy.is_exempt(key) else self.parts.registry.slot(key)
+        if slot is None:
+            raise ValueError(
+                f"{slot_key!r} is exempt, or its rate is 0: nothing limits it"
+            )
+        return slot
 
     def _spider_opened(self, spider: Spider) -> None:
         tell_terms(self.policy, spider, by_queue=bool(self.parts.queues))

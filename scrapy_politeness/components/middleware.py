@@ -83,8 +83,8 @@ class PolitenessMiddleware:
         parts = self._parts
         if request.callback is NO_CALLBACK:
             unlimit_download(request)
-        scope = parts.registry.slot_for(request)
-        if scope is None or request.meta.get(EXEMPT):
+        slot = parts.registry.slot_for(request)
+        if slot is None or request.meta.get(EXEMPT):
             self._not_limited(request)
         else:
             ticket = self._begin(request)
@@ -94,21 +94,21 @@ class PolitenessMiddleware:
                 return request.copy()
             now = time.monotonic()
             ticket.arrive(now)
-            if not scope.has_hope and scope.is_beyond_hope(now):
-                return self._hand_back(ticket, scope)
-            if not await self._know_robots(ticket, scope):
-                return self._hand_back(ticket, scope)
+            if not slot.has_hope and slot.is_beyond_hope(now):
+                return self._hand_back(ticket, slot)
+            if not await self._know_robots(ticket, slot):
+                return self._hand_back(ticket, slot)
             if self._by_address:
                 # Now that the address is known, it counts.
-                scope = parts.registry.slot_for(request)
-            if scope is None:
+                slot = parts.registry.slot_for(request)
+            if slot is None:
                 self._not_limited(request)
-            elif not await self._pass(ticket, scope):
-                return self._hand_back(ticket, scope)
-        if scope is None:
+            elif not await self._pass(ticket, slot):
+                return self._hand_back(ticket, slot)
+        if slot is None:
             parts.engine.stamp(request, parts.registry.key_for(request))
         else:
-            parts.engine.take_over(request, scope.key, scope.concurrency)
+            parts.engine.take_over(request, slot.key, slot.concurrency)
         return None
 
     def process_response(self, request: Request, response: Response) -> Response:
@@ -163,7 +163,7 @@ class PolitenessMiddleware:
             self._parts.feedback.end(ticket, outcome)
             self._parts.tickets.drop(ticket)
 
-    async def _know_robots(self, ticket: Ticket, scope: Slot) -> bool:
+    async def _know_robots(self, ticket: Ticket, slot: Slot) -> bool:
         parts = self._parts
         request = ticket.request
         if not parts.policy.robots or not host_of(request):
@@ -174,24 +174,24 @@ class PolitenessMiddleware:
             return True
         if not request.url.startswith("http"):
             return True
-        return await parts.robots.ensure(ticket, scope)
+        return await parts.robots.ensure(ticket, slot)
 
-    async def _pass(self, ticket: Ticket, scope: Slot) -> bool:
+    async def _pass(self, ticket: Ticket, slot: Slot) -> bool:
         parts = self._parts
         request = ticket.request
         if parts.policy.robots:
-            parts.robots.obey(request, scope)
+            parts.robots.obey(request, slot)
         asked_at = time.monotonic()
         if parts.policy.ip_limit and not parts.registry.knows_way(request):
             await self._find_way(request)
-        route = parts.registry.route_for(request, scope)
+        route = parts.registry.route_for(request, slot)
         leaves = partial(self._leaves, ticket, route)
         flight = await parts.gate.enter(ticket, route, leaves)
         if flight is None:
             return False
         parts.loop_lag.start()
         if flight.permit.resumed:
-            parts.events.resumed(scope)
+            parts.events.resumed(slot)
         parts.events.sent(flight, asked_at)
         if parts.permits is not None:
             parts.permits.sent(route)
@@ -233,12 +233,12 @@ class PolitenessMiddleware:
         is_back = ticket.is_handed_back and not ticket.by_queue
         return is_back or ticket.request.callback is NO_CALLBACK
 
-    def _hand_back(self, ticket: Ticket, scope: Slot) -> Request:
+    def _hand_back(self, ticket: Ticket, slot: Slot) -> Request:
         """Back to the scheduler, for later, or for a later run to find; unless there
         is no hope for it."""
         parts = self._parts
         request = ticket.request
-        parts.dead_hosts.check(request, scope)
+        parts.dead_hosts.check(request, slot)
         if self._is_unscheduled(ticket):
             self._count_drop(request)
             raise IgnoreRequest("The spider closes while this request was held")

@@ -66,13 +66,13 @@ class RescheduleMiddleware:
             request.meta["dont_retry"] = True  # Robots asks again itself
         if request.meta.get("dont_retry"):
             return response
-        scope = self._parts.registry.slot_for(request)
-        if scope is not None:
-            self._parts.dead_hosts.check(request, scope)
-        return self._copy(ticket, response, scope) or response
+        slot = self._parts.registry.slot_for(request)
+        if slot is not None:
+            self._parts.dead_hosts.check(request, slot)
+        return self._copy(ticket, response, slot) or response
 
     def _copy(
-        self, ticket: Ticket, response: Response, scope: Slot | None
+        self, ticket: Ticket, response: Response, slot: Slot | None
     ) -> Request | None:
         request = ticket.request
         marks = page_marks_of(self._crawler, request)
@@ -86,8 +86,8 @@ class RescheduleMiddleware:
             self._give_up(request)
             return None
         copy = for_the_scheduler(request)
-        if scope is not None and robots_site(request) is None:
-            placement = self._parts.failing_pages.placement(ticket, scope)
+        if slot is not None and robots_site(request) is None:
+            placement = self._parts.failing_pages.placement(ticket, slot)
             if placement is None:
                 self._give_up(request)
                 return None

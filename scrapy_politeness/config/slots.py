@@ -114,18 +114,19 @@ def _entries(value: Any) -> Limits:
 
 
 def _checked(
-    slot: str, entry: Mapping[str, Any], known: Mapping[str, Key]
+    slot_key: str, entry: Mapping[str, Any], known: Mapping[str, Key]
 ) -> dict[str, Any]:
     checked = {}
     for key, value in entry.items():
         if key not in known:
             raise ValueError(
-                f"{slot!r} has an unknown key {key!r}; known keys: {', '.join(known)}"
+                f"{slot_key!r} has an unknown key {key!r}; "
+                f"known keys: {', '.join(known)}"
             )
         try:
             checked[key] = known[key].rule(value)
         except ValueError as error:
-            raise ValueError(f"{key}={value!r} of {slot!r} {error}") from None
+            raise ValueError(f"{key}={value!r} of {slot_key!r} {error}") from None
     return checked
 
 

@@ -62,7 +62,7 @@ class Permit:
 
     ``paced`` says that the pace is what had held it back: only then does a success
     tell that the host would stand a higher rate. ``late`` are the seconds since it
-    might have gone, for all that this scope knows. ``cuts`` is how often the rate had
+    might have gone, for all that this slot knows. ``cuts`` is how often the rate had
     been cut before it was sent, where several processes share that. It took the last
     place of its slot if that was ``full`` then.
     """

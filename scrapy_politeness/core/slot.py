@@ -46,7 +46,7 @@ class Slot:
     a reason for it to send nothing, or to do so later or earlier, tells it; and when
     the answer has changed, it tells its ``listeners``.
 
-    A scope that has joined others in sharing one budget and one governor sends by
+    A slot that has joined others in sharing one budget and one governor sends by
     ``leases`` of that, and hands its outcomes in. Parted from them, it goes on alone
     with its share, and never faster than they were.
     """

@@ -156,12 +156,12 @@ class Stock:
         )
 
     def _view(self, key: str, tally: Tally, now: float) -> SlotView:
-        scope = self._registry.seen(key)
-        status = None if scope is None else scope.status(now)
+        slot = self._registry.seen(key)
+        status = None if slot is None else slot.status(now)
         return SlotView(key, status, self.pending(key), tally.copy())
 
-    def pending(self, slot: str) -> int:
+    def pending(self, slot_key: str) -> int:
         """Return how many requests wait for a slot, in the scheduler or at the gate."""
-        queued = sum(queue.count(slot) for queue in self._queues)
-        scope = self._registry.seen(slot)
-        return queued if scope is None else queued + self._gate.waiting(scope)
+        queued = sum(queue.count(slot_key) for queue in self._queues)
+        slot = self._registry.seen(slot_key)
+        return queued if slot is None else queued + self._gate.waiting(slot)

@@ -66,17 +66,17 @@ class Ledger:
         self._before[view.key] = _nothing() if new else _counts(view.tally)
         self._told[view.key] = _nothing()
 
-    def _account(self, view: SlotView | None, slot: str) -> Account:
-        label, told = self._labels[slot], self._told[slot]
+    def _account(self, view: SlotView | None, slot_key: str) -> Account:
+        label, told = self._labels[slot_key], self._told[slot_key]
         if view is None:  # no longer tallied, so nothing is sent to it
-            return Account(label, told, SlotView(slot, None, 0, Tally()))
-        counts = _minus(_counts(view.tally), self._before[slot])
+            return Account(label, told, SlotView(slot_key, None, 0, Tally()))
+        counts = _minus(_counts(view.tally), self._before[slot_key])
         if any(counts[name] < told[name] for name in COUNTS):
             # Its tally started again, and the old one is now part of the others.
             self._lost = _plus(self._lost, told)
-            self._before[slot] = _nothing()
+            self._before[slot_key] = _nothing()
             counts = _counts(view.tally)
-        self._told[slot] = counts
+        self._told[slot_key] = counts
         return Account(label, counts, view)
 
     def _others(self, census: Census, accounts: list[Account]) -> Account:

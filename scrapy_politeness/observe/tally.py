@@ -120,12 +120,12 @@ class Tallies:
     def __iter__(self) -> Iterator[tuple[str, Tally]]:
         return iter(self._slots.items())
 
-    def of(self, slot: str) -> Tally:
-        tally = self._slots.get(slot)
+    def of(self, slot_key: str) -> Tally:
+        tally = self._slots.get(slot_key)
         if tally is None:
             if len(self._slots) >= 2 * self._most:
                 self._make_room()
-            tally = self._slots[slot] = Tally()
+            tally = self._slots[slot_key] = Tally()
         return tally
 
     @property
@@ -135,9 +135,9 @@ class Tallies:
             total.add(tally)
         return total
 
-    def queued(self, slot: str, now: float) -> None:
+    def queued(self, slot_key: str, now: float) -> None:
         """A request waits for a slot that had none."""
-        tally = self._slots.get(slot)
+        tally = self._slots.get(slot_key)
         if tally is not None and tally.held_since is None:
             tally.held_since = now
 
@@ -173,8 +173,8 @@ class Tallies:
         rest = Cause.ANSWERS if is_full else Cause.CRAWLER
         tally.blame(rest, late - by_budgets)
 
-    def settled(self, slot: str, outcome: Outcome) -> None:
-        tally = self.of(slot)
+    def settled(self, slot_key: str, outcome: Outcome) -> None:
+        tally = self.of(slot_key)
         if outcome.verdict is Verdict.SERVED:
             tally.served += 1
         elif outcome.verdict.is_refusal:
@@ -187,10 +187,10 @@ class Tallies:
             tally.trouble(outcome.reason)
 
     def _make_room(self) -> None:
-        def interest(slot: str) -> tuple[int, int, float, int]:
-            tally = self._slots[slot]
+        def interest(slot_key: str) -> tuple[int, int, float, int]:
+            tally = self._slots[slot_key]
             troubles = tally.refused + tally.timed_out
-            return self.pending(slot), troubles, tally.waited, tally.sent
+            return self.pending(slot_key), troubles, tally.waited, tally.sent
 
         ranked = sorted(self._slots, key=interest, reverse=True)
         for slot in ranked[self._most :]:

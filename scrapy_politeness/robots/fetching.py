@@ -71,9 +71,9 @@ class RobotsTerms(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """A robots.txt that is on its way, through the host's own scope."""
+    """A robots.txt that is on its way, through the host's own slot."""
 
-    scope: Slot | None
+    slot: Slot | None
     waiting: list[Deferred[bool]]
 
 
@@ -189,7 +189,7 @@ class Robots:
                 )
                 self._over(site)
 
-    async def ensure(self, ticket: Ticket, scope: Slot) -> bool:
+    async def ensure(self, ticket: Ticket, slot: Slot) -> bool:
         """Return True when the rules of the request's host are known, or cannot be.
 
         Return False when that takes long and the request should wait in the scheduler.
@@ -198,7 +198,7 @@ class Robots:
         site = site_of(request)
         if site in self._terms:
             return True
-        scheduled = ticket.came_as(scope)
+        scheduled = ticket.came_as(slot)
         if scheduled and self._engine.is_closing:
             return False
         if site not in self._asked:
@@ -210,7 +210,7 @@ class Robots:
         asked.waiting.append(turn)
         timer = None
         # A slot that the user chose stands for other hosts too: it cannot be held.
-        if scheduled and asked.scope is scope:
+        if scheduled and asked.slot is slot:
             timer = call_later(SHORT_WAIT, _answer, turn, False)
         ticket.wait()
         try:
@@ -238,15 +238,15 @@ class Robots:
     def _begin(self, site: str, page: Request) -> None:
         request = robots_request(site, OWN_FETCH)
         go_the_same_way(request, page)
-        scope = self._registry.slot_for(request)
-        self._add(site, scope)
-        deferred_from_coro(self._fetch(site, request, scope))
+        slot = self._registry.slot_for(request)
+        self._add(site, slot)
+        deferred_from_coro(self._fetch(site, request, slot))
 
-    def _add(self, site: str, scope: Slot | None) -> None:
-        self._asked[site] = _Asked(scope, [])
-        if scope is not None:
-            self._blocking[scope] += 1
-            scope.block(Block.ROBOTS)
+    def _add(self, site: str, slot: Slot | None) -> None:
+        self._asked[site] = _Asked(slot, [])
+        if slot is not None:
+            self._blocking[slot] += 1
+            slot.block(Block.ROBOTS)
 
     def _over(self, site: str) -> None:
         if site not in self._terms:
@@ -257,18 +257,18 @@ class Robots:
             return
         for turn in asked.waiting:
             _answer(turn, True)
-        if asked.scope is not None:
+        if asked.slot is not None:
             # First: what is handed out now has to keep to it already.
-            self._keep_to(self._terms.get(site), asked.scope)
-            self._blocking[asked.scope] -= 1
-            if not self._blocking[asked.scope]:
-                del self._blocking[asked.scope]  # the slot may be forgotten
-                asked.scope.unblock(Block.ROBOTS)
+            self._keep_to(self._terms.get(site), asked.slot)
+            self._blocking[asked.slot] -= 1
+            if not self._blocking[asked.slot]:
+                del self._blocking[asked.slot]  # the slot may be forgotten
+                asked.slot.unblock(Block.ROBOTS)
 
-    async def _fetch(self, site: str, request: Request, scope: Slot | None) -> None:
+    async def _fetch(self, site: str, request: Request, slot: Slot | None) -> None:
         try:
             for _ in range(1 + min(MAX_RESCHEDULES, self._policy.max_reschedules)):
-                await self._until_ready(scope)
+                await self._until_ready(slot)
                 if self._engine.is_closing:
                     return
                 response = await self._engine.download(request.copy())
@@ -291,10 +291,10 @@ class Robots:
         finally:
             self._over(site)
 
-    async def _until_ready(self, scope: Slot | None) -> None:
+    async def _until_ready(self, slot: Slot | None) -> None:
         """Sit out a long pause here, where it takes no place in the downloader."""
-        while scope is not None and not self._engine.is_closing:
-            wait = scope.ready_at - time.monotonic()
+        while slot is not None and not self._engine.is_closing:
+            wait = slot.ready_at - time.monotonic()
             if wait <= SHORT_WAIT:
                 return
             sleeper: Deferred[None] = Deferred()

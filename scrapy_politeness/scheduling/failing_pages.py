@@ -55,7 +55,7 @@ class FailingPages:
         self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
 
     def refused(
-        self, ticket: Ticket, scope: Slot, status: int, outcome: Outcome
+        self, ticket: Ticket, slot: Slot, status: int, outcome: Outcome
     ) -> Outcome:
         """A request was refused, and its slot has not learned of it yet. Return what
         that tells about the host."""
@@ -66,11 +66,11 @@ class FailingPages:
         if before is None:
             refusal = Refusal(Failures(wall_now), outcome.reason, is_first=True)
         else:
-            served_at = _served_at(scope, wall_now)
+            served_at = _served_at(slot, wall_now)
             failures = before.refused(
                 wall_now,
                 others_served=served_at > before.refused_at,
-                alone=self._is_alone(request, scope),
+                alone=self._is_alone(request, slot),
                 suspect=served_at > -math.inf and not speaks_of_rate,
             )
             refusal = Refusal(failures, outcome.reason)
@@ -79,19 +79,19 @@ class FailingPages:
             return replace(outcome, verdict=Verdict.FAILED)
         return outcome
 
-    def placement(self, ticket: Ticket, scope: Slot) -> Placement | None:
+    def placement(self, ticket: Ticket, slot: Slot) -> Placement | None:
         """Return where a request that was refused is to wait; None if it is given up
         because it is the page that fails."""
         request = ticket.request
         refusal = _refusal_of(ticket)
         failures = refusal.failures
-        alone = self._is_alone(request, scope)
-        now, noise = failures.refused_at, scope.noise
+        alone = self._is_alone(request, slot)
+        now, noise = failures.refused_at, slot.noise
         at = self._persistence.next_try(failures, now, alone=alone, noise=noise)
         if at == math.inf:
             self._warn(request, refusal)
             return None
-        silence = max(0.0, scope.blocked_until - time.monotonic())
+        silence = max(0.0, slot.blocked_until - time.monotonic())
         if at > now:
             # Others have to be asked for in between, or nothing is learned.
             gap = at - now if alone else at - now + silence
@@ -123,14 +123,14 @@ class FailingPages:
         ]
         mark_page(self._crawler, copy, **{_FAILURES: known})
 
-    def _is_alone(self, request: Request, scope: Slot) -> bool:
+    def _is_alone(self, request: Request, slot: Slot) -> bool:
         """Tell whether its slot has nothing else to do but failing pages."""
-        if self._has_work(scope):
+        if self._has_work(slot):
             return False
         return all(
             other is request
             or self._is_failing(other)
-            or self._registry.key_for(other) != scope.key
+            or self._registry.key_for(other) != slot.key
             for other in self._engine.in_progress()
         )
 
@@ -176,6 +176,6 @@ def _speaks_of_rate(status: int, outcome: Outcome) -> bool:
     return not is_error or outcome.wait is not None or outcome.quota is not None
 
 
-def _served_at(scope: Slot, wall_now: float) -> float:
+def _served_at(slot: Slot, wall_now: float) -> float:
     """By the wall clock, when the last request was sent that was served."""
-    return wall_now - (time.monotonic() - scope.served_sent_at)
+    return wall_now - (time.monotonic() - slot.served_sent_at)

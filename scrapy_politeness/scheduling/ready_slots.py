@@ -40,18 +40,18 @@ class ReadySlots:
         self._lines: dict[str, deque[str]] = {}
         self._in_line: set[str] = set()
 
-    def plan(self, slot: str, now: float) -> float:
+    def plan(self, slot_key: str, now: float) -> float:
         """The slot has requests, and may be ready at another time than before. Return
         when it is."""
-        if slot in self._in_line:
+        if slot_key in self._in_line:
             return math.inf
-        agenda = self._agenda_of(slot)
-        ready_at = self._claimable_at(slot, now)
+        agenda = self._agenda_of(slot_key)
+        ready_at = self._claimable_at(slot_key, now)
         if ready_at > now:
-            agenda.put(slot, ready_at)
+            agenda.put(slot_key, ready_at)
         else:
             # Never in the past: who has been idle for long has no right to go first.
-            agenda.put_due(slot, now)
+            agenda.put_due(slot_key, now)
         return ready_at
 
     @property
@@ -59,21 +59,21 @@ class ReadySlots:
         """Tell whether no slot has to wait for another."""
         return self._free is self._limited and not self._lines
 
-    def changed(self, slot: str, now: float) -> float:
+    def changed(self, slot_key: str, now: float) -> float:
         """The slot, or what it shares with others, may be ready at another time than
         was planned. Return when there may be a turn because of that."""
         ready_at = math.inf
         if self._lines:
-            server = self._registry.server_of(slot)
+            server = self._registry.server_of(slot_key)
             if server is not None and server.key in self._lines:
                 self._servers.put(server.key, server.claimable_at)
-        if self._backlog.has_ready(slot):
-            ready_at = self.plan(slot, now)
+        if self._backlog.has_ready(slot_key):
+            ready_at = self.plan(slot_key, now)
         return ready_at if self._are_independent else self.next_time
 
-    def over(self, slot: str) -> None:
+    def over(self, slot_key: str) -> None:
         """The slot has had its turn."""
-        self._agenda_of(slot).discard(slot)
+        self._agenda_of(slot_key).discard(slot_key)
 
     @property
     def next_time(self) -> float:
@@ -96,9 +96,9 @@ class ReadySlots:
             key = first.due(now)
             if key is None:
                 return None
-            slot = self._of_line(key, now) if first is self._servers else key
-            if slot is not None and self._may_go(slot, now, first):
-                return slot
+            slot_key = self._of_line(key, now) if first is self._servers else key
+            if slot_key is not None and self._may_go(slot_key, now, first):
+                return slot_key
             if self._permits is not None and self._permits.asks_enough:
                 return None
 
@@ -111,56 +111,58 @@ class ReadySlots:
             first, at = self._servers, self._servers.next_time
         return self._free if self._free.next_time < at else first
 
-    def _agenda_of(self, slot: str) -> TimeHeap:
+    def _agenda_of(self, slot_key: str) -> TimeHeap:
         if self._free is self._limited:
             return self._limited
-        return self._free if self._registry.is_free(slot) else self._limited
+        return self._free if self._registry.is_free(slot_key) else self._limited
 
-    def _claimable_at(self, slot: str, now: float) -> float:
+    def _claimable_at(self, slot_key: str, now: float) -> float:
         """Return from when on a request of the slot may be handed out."""
-        known = self._registry.slots.get(slot)
+        known = self._registry.slots.get(slot_key)
         if known is not None and not known.has_hope and known.is_beyond_hope(now):
             return -math.inf
-        if self._permits is not None and not self._registry.is_free(slot):
+        if self._permits is not None and not self._registry.is_free(slot_key):
             return self._permits.claimable_at(known)
         return -math.inf if known is None else known.claimable_at
 
-    def _may_go(self, slot: str, now: float, found_in: TimeHeap) -> bool:
-        if not self._backlog.has_ready(slot):
-            self.over(slot)
+    def _may_go(self, slot_key: str, now: float, found_in: TimeHeap) -> bool:
+        if not self._backlog.has_ready(slot_key):
+            self.over(slot_key)
             return False
-        ready_at = self._claimable_at(slot, now)
+        ready_at = self._claimable_at(slot_key, now)
         if ready_at > now:
-            self._agenda_of(slot).put(slot, ready_at)
+            self._agenda_of(slot_key).put(slot_key, ready_at)
             return False
-        if self._permits is not None and not self._is_paid_for(slot, now):
+        if self._permits is not None and not self._is_paid_for(slot_key, now):
             # At least a moment later, or the search would find it for ever.
-            at = max(now + _A_MOMENT, self._claimable_at(slot, now))
-            self._agenda_of(slot).put(slot, at)
+            at = max(now + _A_MOMENT, self._claimable_at(slot_key, now))
+            self._agenda_of(slot_key).put(slot_key, at)
             return False
-        if not self._registry.has_servers or self._is_hopeless(slot, now):
+        if not self._registry.has_servers or self._is_hopeless(slot_key, now):
             return True
-        server = self._registry.server_of(slot)
+        server = self._registry.server_of(slot_key)
         if server is None or found_in is not self._limited:
             return True
         if server.key not in self._lines and server.claimable_at <= now:
             return True
-        self._join_line(slot, server)
+        self._join_line(slot_key, server)
         return False
 
-    def _is_paid_for(self, slot: str, now: float) -> bool:
+    def _is_paid_for(self, slot_key: str, now: float) -> bool:
         # Without hope, it needs no permit, since it will not be sent.
         assert self._permits is not None
-        return self._is_hopeless(slot, now) or self._permits.may_hand_out(slot, now)
+        if self._is_hopeless(slot_key, now):
+            return True
+        return self._permits.may_hand_out(slot_key, now)
 
-    def _is_hopeless(self, slot: str, now: float) -> bool:
-        known = self._registry.slots.get(slot)
+    def _is_hopeless(self, slot_key: str, now: float) -> bool:
+        known = self._registry.slots.get(slot_key)
         return known is not None and known.is_beyond_hope(now)
 
-    def _join_line(self, slot: str, server: Budget) -> None:
-        self.over(slot)
-        self._in_line.add(slot)
-        self._lines.setdefault(server.key, deque()).append(slot)
+    def _join_line(self, slot_key: str, server: Budget) -> None:
+        self.over(slot_key)
+        self._in_line.add(slot_key)
+        self._lines.setdefault(server.key, deque()).append(slot_key)
         self._servers.put(server.key, server.claimable_at)
 
     def _of_line(self, address: str, now: float) -> str | None:
@@ -170,11 +172,11 @@ class ReadySlots:
             self._servers.put(address, ready_at)
             return None
         line = self._lines[address]
-        slot = line.popleft()
-        self._in_line.discard(slot)
+        slot_key = line.popleft()
+        self._in_line.discard(slot_key)
         if not line:
             del self._lines[address]
             self._servers.discard(address)
-        self._limited.put(slot, now)
-        server = self._registry.server_of(slot)
-        return slot if server is not None and server.key == address else None
+        self._limited.put(slot_key, now)
+        server = self._registry.server_of(slot_key)
+        return slot_key if server is not None and server.key == address else None

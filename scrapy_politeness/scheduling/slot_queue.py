@@ -87,23 +87,23 @@ class SlotQueue:
         self._nothing_before = -math.inf
         self._ready_slots = ReadySlots(crawl.registry, crawl.permits, backlog)
         now = time.monotonic()
-        for slot in backlog.slots():
-            self._ready_slots.plan(slot, now)
+        for slot_key in backlog.slots():
+            self._ready_slots.plan(slot_key, now)
         crawl.add_queue(self)
 
     def push(self, request: Request) -> None:
-        slot = self._registry.queue_key(request)
-        was_ready = self._backlog.has_ready(slot)
+        slot_key = self._registry.queue_key(request)
+        was_ready = self._backlog.has_ready(slot_key)
         now = time.monotonic()
         placement = placement_of(request)
         # May fail: a request that cannot be stored.
-        self._backlog.push(slot, request, placement, now)
+        self._backlog.push(slot_key, request, placement, now)
         if placement is not USUAL:
             self._tickets.queued(request)
             self._holds = True
             self._nothing_before = -math.inf
-        if not was_ready and self._backlog.has_ready(slot):
-            self._plan(slot)
+        if not was_ready and self._backlog.has_ready(slot_key):
+            self._plan(slot_key)
 
     def pop(self) -> Request | None:
         now = time.monotonic()
@@ -115,28 +115,28 @@ class SlotQueue:
         self._nothing_before = -math.inf
         self._release(now)
         for _ in range(self._most_passed_over):
-            slot = self._ready_slots.next_slot(now)
-            if slot is None and not self._has_all(self._tickets.keys()):
+            slot_key = self._ready_slots.next_slot(now)
+            if slot_key is None and not self._has_all(self._tickets.keys()):
                 self._crawl.feedback.sweep()
-                slot = self._ready_slots.next_slot(now)
-            if slot is None:
+                slot_key = self._ready_slots.next_slot(now)
+            if slot_key is None:
                 break
-            request = self._backlog.pop(slot)
+            request = self._backlog.pop(slot_key)
             if request is None:
                 continue
             if MARK in request.meta:
                 take_off(request)
-            if self._is_stored and self._registry.queue_key(request) != slot:
+            if self._is_stored and self._registry.queue_key(request) != slot_key:
                 # Stored by a run with another POLITENESS_EXEMPT.
                 self.push(request)
                 now = time.monotonic()
                 continue
-            route = self._registry.queue_route(slot)
+            route = self._registry.queue_route(slot_key)
             if route is not None:
                 self._tickets.hand_out(request, route, now)
-            self._ready_slots.over(slot)
-            if self._backlog.has_ready(slot):
-                self._ready_slots.plan(slot, now)
+            self._ready_slots.over(slot_key)
+            if self._backlog.has_ready(slot_key):
+                self._ready_slots.plan(slot_key, now)
             return request
         self._backlog.rest()
         next_release = self._backlog.next_release
@@ -152,15 +152,15 @@ class SlotQueue:
     def __len__(self) -> int:
         return len(self._backlog)
 
-    def __contains__(self, slot: str) -> bool:
-        return slot in self._backlog
+    def __contains__(self, slot_key: str) -> bool:
+        return slot_key in self._backlog
 
-    def count(self, slot: str) -> int:
-        return self._backlog.count(slot)
+    def count(self, slot_key: str) -> int:
+        return self._backlog.count(slot_key)
 
-    def has_work(self, slot: str) -> bool:
+    def has_work(self, slot_key: str) -> bool:
         """Tell whether the slot has something to do but pages that fail."""
-        return self._backlog.has_other(slot)
+        return self._backlog.has_other(slot_key)
 
     @property
     def any_ready(self) -> bool:
@@ -180,8 +180,8 @@ class SlotQueue:
         released = self._backlog.release(now)
         if self._backlog.has_early and self._is_idle:
             released = (*released, *self._backlog.release_early(now))
-        for slot in released:
-            self._plan(slot)
+        for slot_key in released:
+            self._plan(slot_key)
 
     @property
     def _is_idle(self) -> bool:
@@ -190,9 +190,9 @@ class SlotQueue:
             queue.any_ready for queue in self._crawl.queues
         )
 
-    def _plan(self, slot: str) -> None:
+    def _plan(self, slot_key: str) -> None:
         """The slot has requests, which it had not before."""
         now = time.monotonic()
         self._nothing_before = -math.inf
-        self._ready_slots.plan(slot, now)
-        self._crawl.events.queued(self._registry.seen(slot), now)
+        self._ready_slots.plan(slot_key, now)
+        self._crawl.events.queued(self._registry.seen(slot_key), now)

@@ -2,8 +2,8 @@
 
 ::
 
-    scope = Slot("example.org", Bounds(), spacing=0, concurrency=8)
-    report = simulate([scope], RetryAfter(TokenBucket(rate=4, burst=20)), seed=1)
+    slot = Slot("example.org", Bounds(), spacing=0, concurrency=8)
+    report = simulate([slot], RetryAfter(TokenBucket(rate=4, burst=20)), seed=1)
     print(report.efficiency, report.refusals_per_100)
 """
 

@@ -33,7 +33,7 @@ _TIMED_OUT = Outcome(Verdict.TIMED_OUT, "timeout")
 
 
 class Law(Protocol):
-    """What decides when a client sends: the surface of `core.scope.Slot`."""
+    """What decides when a client sends: the surface of `core.slot.Slot`."""
 
     @property
     def ready_at(self) -> float: ...

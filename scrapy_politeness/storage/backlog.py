@@ -37,25 +37,25 @@ class Backlog(Protocol):
     """
 
     def push(
-        self, slot: str, request: Request, placement: Placement, now: float
+        self, slot_key: str, request: Request, placement: Placement, now: float
     ) -> None: ...
 
-    def pop(self, slot: str) -> Request | None:
+    def pop(self, slot_key: str) -> Request | None:
         """Return None where the next one was damaged, and has been dropped."""
 
     def slots(self) -> Collection[str]:
         """Return the slots that have requests to pop."""
 
-    def has_ready(self, slot: str) -> bool:
+    def has_ready(self, slot_key: str) -> bool:
         """Tell whether the slot has a request to pop."""
 
-    def has_other(self, slot: str) -> bool:
+    def has_other(self, slot_key: str) -> bool:
         """Tell whether one of those is not failing."""
 
     @property
     def any_ready(self) -> bool: ...
 
-    def count(self, slot: str) -> int:
+    def count(self, slot_key: str) -> int:
         """Return how many requests the slot has, those that are held included."""
 
     def release(self, now: float) -> Collection[str]:
@@ -76,7 +76,7 @@ class Backlog(Protocol):
     def rest(self) -> None:
         """Nothing may go now: time to tidy up."""
 
-    def __contains__(self, slot: str) -> bool: ...
+    def __contains__(self, slot_key: str) -> bool: ...
 
     def __len__(self) -> int: ...
 
@@ -84,6 +84,6 @@ class Backlog(Protocol):
 class OwnBacklog(Backlog, Protocol):
     """Of this process alone."""
 
-    def peek(self, slot: str) -> Request | None: ...
+    def peek(self, slot_key: str) -> Request | None: ...
 
     def close(self) -> None: ...

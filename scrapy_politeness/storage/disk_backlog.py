@@ -92,13 +92,13 @@ class DiskBacklog:
             "SELECT slot, COUNT(*), SUM(held != 0), SUM(held AND early) "
             "FROM requests GROUP BY slot"
         ).fetchall()
-        self._counts = Counter({slot: number for slot, number, _, _ in found})
-        self._held = Counter({slot: held for slot, _, held, _ in found if held})
+        self._counts = Counter({slot_key: number for slot_key, number, _, _ in found})
+        self._held = Counter({slot_key: held for slot_key, _, held, _ in found if held})
         self._early = sum(early for *_, early in found)
         self._next_release = self._read_next_release(db)
 
     def push(
-        self, slot: str, request: Request, placement: Placement, now: float
+        self, slot_key: str, request: Request, placement: Placement, now: float
     ) -> None:
         body = _serialize(request.to_dict(spider=self._spider))
         where, early = placement.where, placement.is_held and placement.early
@@ -121,26 +121,26 @@ class DiskBacklog:
         self._place += 1
         place = direction * self._place
         order = (where is Where.LAST, band, placement.is_held, early)
-        values = (slot, rank, place, body, *order, placement.failing, ends, delay)
+        values = (slot_key, rank, place, body, *order, placement.failing, ends, delay)
         self._db.execute(sql.INSERT, values)
-        self._counts[slot] += 1
+        self._counts[slot_key] += 1
         if placement.is_held:
-            self._held[slot] += 1
+            self._held[slot_key] += 1
             self._early += early
         self._size += 1
 
-    def pop(self, slot: str) -> Request | None:
+    def pop(self, slot_key: str) -> Request | None:
         with self._transaction():
             self._strike_off_done()
-            found = self._next(slot)
+            found = self._next(slot_key)
             if found is None:
                 return None
             key, body = found
             self._db.execute("UPDATE requests SET taken = 1 WHERE id = ?", (key,))
         self._size -= 1
-        self._counts[slot] -= 1
-        if not self._counts[slot]:
-            del self._counts[slot], self._held[slot]
+        self._counts[slot_key] -= 1
+        if not self._counts[slot_key]:
+            del self._counts[slot_key], self._held[slot_key]
         try:
             request = self._request(body)
         except DAMAGE as error:
@@ -148,32 +148,33 @@ class DiskBacklog:
             self._log.warning(
                 "%(slot)s: a request left by an earlier run cannot be restored, and is "
                 "dropped: %(error)r",
-                {"slot": printable(slot), "error": error},
+                {"slot": printable(slot_key), "error": error},
             )
             return None
         self._taken[request] = key
         return request
 
-    def peek(self, slot: str) -> Request | None:
-        found = self._next(slot)
+    def peek(self, slot_key: str) -> Request | None:
+        found = self._next(slot_key)
         if found is None:
             return None
         _, body = found
         try:
             return self._request(body)
         except DAMAGE:
-            return self.pop(slot)  # which drops it, and says so
+            return self.pop(slot_key)  # which drops it, and says so
 
-    def _next(self, slot: str) -> tuple[int, bytes] | None:
-        found: tuple[int, bytes] | None = self._db.execute(sql.NEXT, (slot,)).fetchone()
+    def _next(self, slot_key: str) -> tuple[int, bytes] | None:
+        rows = self._db.execute(sql.NEXT, (slot_key,))
+        found: tuple[int, bytes] | None = rows.fetchone()
         if found is None:  # the file is damaged: what was counted is not there
-            self._drop(slot, self._counts[slot] - self._held[slot])
+            self._drop(slot_key, self._counts[slot_key] - self._held[slot_key])
         return found
 
-    def _drop(self, slot: str, number: int) -> None:
-        self._counts[slot] -= number
-        if not self._counts[slot]:
-            del self._counts[slot]
+    def _drop(self, slot_key: str, number: int) -> None:
+        self._counts[slot_key] -= number
+        if not self._counts[slot_key]:
+            del self._counts[slot_key]
         self._size -= number
         self._warn_dropped(number)
 
@@ -201,15 +202,15 @@ class DiskBacklog:
         slots = []
         with self._transaction():
             rows = self._db.execute(query, values).fetchall()
-            for key, slot, rank, held, early in rows:
+            for key, slot_key, rank, held, early in rows:
                 self._place += 1
                 # In front of all of its priority.
                 front = (rank - rank % 2, _IN_FRONT, self._place)
                 self._db.execute(sql.TO_FRONT, (*front, key))
                 if held:
-                    if not self.has_ready(slot):
-                        slots.append(slot)
-                    self._held[slot] -= 1
+                    if not self.has_ready(slot_key):
+                        slots.append(slot_key)
+                    self._held[slot_key] -= 1
                     self._early -= bool(early)
             self._next_release = self._read_next_release(self._db)
         if self._next_release == math.inf:
@@ -218,8 +219,8 @@ class DiskBacklog:
 
     def _drop_lost(self) -> None:
         """Nothing is held any more. Where the file is damaged, more was counted."""
-        for slot, number in (+self._held).items():
-            self._drop(slot, number)
+        for slot_key, number in (+self._held).items():
+            self._drop(slot_key, number)
         self._held.clear()
         self._early = 0
 
@@ -242,9 +243,10 @@ class DiskBacklog:
             key = self._taken.pop(request)
             self._db.execute("DELETE FROM requests WHERE id = ?", (key,))
 
-    def has_other(self, slot: str) -> bool:
-        found = self.has_ready(slot) and self._db.execute(sql.OTHER, (slot,)).fetchone()
-        return bool(found)
+    def has_other(self, slot_key: str) -> bool:
+        if not self.has_ready(slot_key):
+            return False
+        return self._db.execute(sql.OTHER, (slot_key,)).fetchone() is not None
 
     @property
     def any_ready(self) -> bool:
@@ -257,16 +259,16 @@ class DiskBacklog:
             yield
 
     def slots(self) -> Collection[str]:
-        return [slot for slot in self._counts if self.has_ready(slot)]
+        return [slot_key for slot_key in self._counts if self.has_ready(slot_key)]
 
-    def has_ready(self, slot: str) -> bool:
-        return self._counts.get(slot, 0) > self._held.get(slot, 0)
+    def has_ready(self, slot_key: str) -> bool:
+        return self._counts.get(slot_key, 0) > self._held.get(slot_key, 0)
 
-    def count(self, slot: str) -> int:
-        return self._counts.get(slot, 0)
+    def count(self, slot_key: str) -> int:
+        return self._counts.get(slot_key, 0)
 
-    def __contains__(self, slot: str) -> bool:
-        return slot in self._counts
+    def __contains__(self, slot_key: str) -> bool:
+        return slot_key in self._counts
 
     def __len__(self) -> int:
         return self._size

@@ -30,8 +30,8 @@ class _Moved:
 
     __slots__ = ("early", "failing", "key", "request", "slot")
 
-    def __init__(self, slot: str, request: Request, *, failing: bool) -> None:
-        self.slot = slot
+    def __init__(self, slot_key: str, request: Request, *, failing: bool) -> None:
+        self.slot = slot_key
         self.failing = failing
         self.request: Request | None = request
         self.early = False
@@ -106,15 +106,15 @@ class MemoryBacklog:
         self._early = 0
 
     def push(
-        self, slot: str, request: Request, placement: Placement, now: float
+        self, slot_key: str, request: Request, placement: Placement, now: float
     ) -> None:
-        waiting = self._slots.get(slot) or self._new_slot()
+        waiting = self._slots.get(slot_key) or self._new_slot()
         if placement.where is Where.USUAL:
             waiting.usual.push(request)  # may fail
         else:
-            moved = _Moved(slot, request, failing=placement.failing)
+            moved = _Moved(slot_key, request, failing=placement.failing)
             self._place(waiting, moved, placement, now)
-        self._slots[slot] = waiting
+        self._slots[slot_key] = waiting
         self._size += 1
         if placement.is_held:
             waiting.held += 1
@@ -136,8 +136,8 @@ class MemoryBacklog:
         if placement.ends:
             heappush(self._ends, (now + placement.seconds, order, moved))
 
-    def pop(self, slot: str) -> Request | None:
-        waiting = self._slots[slot]
+    def pop(self, slot_key: str) -> Request | None:
+        waiting = self._slots[slot_key]
         moved = waiting.next_moved()
         if moved is None:
             request = waiting.usual.pop()
@@ -147,11 +147,11 @@ class MemoryBacklog:
         self._size -= 1
         waiting.ready -= 1
         if not waiting.ready and not waiting.held:
-            del self._slots[slot]
+            del self._slots[slot_key]
         return request
 
-    def peek(self, slot: str) -> Request | None:
-        waiting = self._slots[slot]
+    def peek(self, slot_key: str) -> Request | None:
+        waiting = self._slots[slot_key]
         moved = waiting.next_moved()
         return waiting.usual.peek() if moved is None else moved.request
 
@@ -195,29 +195,29 @@ class MemoryBacklog:
         return self._ends[0][0] if self._ends else math.inf
 
     def slots(self) -> Collection[str]:
-        return [slot for slot, waiting in self._slots.items() if waiting.ready]
+        return [slot_key for slot_key, waiting in self._slots.items() if waiting.ready]
 
-    def has_ready(self, slot: str) -> bool:
-        waiting = self._slots.get(slot)
+    def has_ready(self, slot_key: str) -> bool:
+        waiting = self._slots.get(slot_key)
         return waiting is not None and waiting.ready > 0
 
-    def has_other(self, slot: str) -> bool:
-        waiting = self._slots.get(slot)
+    def has_other(self, slot_key: str) -> bool:
+        waiting = self._slots.get(slot_key)
         return waiting is not None and waiting.has_other
 
     @property
     def any_ready(self) -> bool:
         return self._size > self._held
 
-    def count(self, slot: str) -> int:
-        waiting = self._slots.get(slot)
+    def count(self, slot_key: str) -> int:
+        waiting = self._slots.get(slot_key)
         return 0 if waiting is None else waiting.ready + waiting.held
 
     def rest(self) -> None:
         pass
 
-    def __contains__(self, slot: str) -> bool:
-        return slot in self._slots
+    def __contains__(self, slot_key: str) -> bool:
+        return slot_key in self._slots
 
     def __len__(self) -> int:
         return self._size

@@ -85,9 +85,9 @@ class Records:
         self._do(lambda: self._state.tidy(wall_now))
         return pauses
 
-    def recall(self, slot: str, start_rate: float) -> Learned | None:
+    def recall(self, slot_key: str, start_rate: float) -> Learned | None:
         """Return what is still believed of a slot."""
-        entry = self._find(slot)
+        entry = self._find(slot_key)
         if entry is None:
             return None
         return entry.learned.aged(time.time() - entry.at, start_rate)
@@ -97,16 +97,16 @@ class Records:
         self._changed[slot.key] = slot
         self._plan()
 
-    def paused(self, slot: str, until: float) -> None:
+    def paused(self, slot_key: str, until: float) -> None:
         """``until`` is wall time."""
         with self._lock:
-            self._pauses[slot] = until
+            self._pauses[slot_key] = until
         self._save()
 
-    def forget(self, slot: str) -> None:
-        self._changed.pop(slot, None)
+    def forget(self, slot_key: str) -> None:
+        self._changed.pop(slot_key, None)
         with self._lock:
-            self._learned[slot] = None
+            self._learned[slot_key] = None
         self._save()
 
     def close(self) -> None:
@@ -130,26 +130,26 @@ class Records:
                 {"number": len(left)},
             )
 
-    def _find(self, slot: str) -> Entry | None:
-        changed = self._changed.get(slot)
+    def _find(self, slot_key: str) -> Entry | None:
+        changed = self._changed.get(slot_key)
         if changed is not None and changed.learned is not None:
             return Entry(changed.learned, time.time())
         with self._lock:
-            if slot in self._learned:
-                return self._learned[slot]
+            if slot_key in self._learned:
+                return self._learned[slot_key]
         if self._is_closed:
             return None
         try:
-            return self._state.learned(slot)
+            return self._state.learned(slot_key)
         except sqlite3.Error as error:
             self._warn_unreadable(error)
         except ValueError as error:
             self._warn(
                 "What was learned of %(slot)s cannot be read, and is dropped; of "
                 "others, too, without further notice: %(error)s",
-                {"slot": printable(slot), "error": printable(str(error))},
+                {"slot": printable(slot_key), "error": printable(str(error))},
             )
-            self.forget(slot)
+            self.forget(slot_key)
         return None
 
     def _plan(self, wait: float = _SAVE_EVERY) -> None:

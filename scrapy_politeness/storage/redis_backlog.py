@@ -108,12 +108,12 @@ class SharedBacklog:
         return self._is_away and time.monotonic() < self.look_at
 
     def push(
-        self, slot: str, request: Request, placement: Placement, now: float
+        self, slot_key: str, request: Request, placement: Placement, now: float
     ) -> None:
         body = self._serializer.dumps(request.to_dict(spider=self._spider))
-        self._kept.append(_Kept(slot, -request.priority, body, placement, now))
+        self._kept.append(_Kept(slot_key, -request.priority, body, placement, now))
         if not placement.is_held:
-            self._counts[slot] = self._counts.get(slot, 0) + 1
+            self._counts[slot_key] = self._counts.get(slot_key, 0) + 1
         if self.is_away:
             return
         try:
@@ -121,20 +121,20 @@ class SharedBacklog:
         except _AWAY as error:
             self._part(error)
 
-    def pop(self, slot: str) -> Request | None:
-        told = None if self.is_away else self._ask(slot, self._new_per_pop)
+    def pop(self, slot_key: str) -> Request | None:
+        told = None if self.is_away else self._ask(slot_key, self._new_per_pop)
         if told is None:
             return None
         if told.left:
-            self._counts[slot] = told.left
+            self._counts[slot_key] = told.left
         else:
-            self._counts.pop(slot, None)
+            self._counts.pop(slot_key, None)
         if told.failing > 0:
-            self._failing[slot] = told.failing
+            self._failing[slot_key] = told.failing
         else:
-            self._failing.pop(slot, None)
+            self._failing.pop(slot_key, None)
         self._was_late = told.body is None
-        return None if told.body is None else self._request(slot, told.body)
+        return None if told.body is None else self._request(slot_key, told.body)
 
     def look(self) -> None:
         """Ask what others have done."""
@@ -164,21 +164,21 @@ class SharedBacklog:
     def slots(self) -> Collection[str]:
         return self._counts.keys()
 
-    def has_ready(self, slot: str) -> bool:
-        return slot in self._counts
+    def has_ready(self, slot_key: str) -> bool:
+        return slot_key in self._counts
 
-    def has_other(self, slot: str) -> bool:
-        return self._counts.get(slot, 0) > self._failing.get(slot, 0)
+    def has_other(self, slot_key: str) -> bool:
+        return self._counts.get(slot_key, 0) > self._failing.get(slot_key, 0)
 
     @property
     def any_ready(self) -> bool:
         return bool(self._counts)
 
-    def count(self, slot: str) -> int:
-        return self._counts.get(slot, 0)
+    def count(self, slot_key: str) -> int:
+        return self._counts.get(slot_key, 0)
 
-    def __contains__(self, slot: str) -> bool:
-        return slot in self._counts
+    def __contains__(self, slot_key: str) -> bool:
+        return slot_key in self._counts
 
     def __len__(self) -> int:
         """In all slots, when that was last told."""
@@ -214,7 +214,7 @@ class SharedBacklog:
             if is_new:
                 self._found(kept.slot)
 
-    def _ask(self, slot: str | None, most_new: int) -> Tidings | None:
+    def _ask(self, slot_key: str | None, most_new: int) -> Tidings | None:
         doubtful = self._next_doubtful() if self._was_late else []
         at_work = bool(self._in_progress())
         try:
@@ -224,7 +224,7 @@ class SharedBacklog:
             return None
         try:
             told = self._queue.pop(
-                slot, self._known, most_new, doubtful, at_work=at_work
+                slot_key, self._known, most_new, doubtful, at_work=at_work
             )
         except _NO_ANSWER as error:
             self._part(error)
@@ -237,18 +237,18 @@ class SharedBacklog:
         for other in told.gone:
             self._counts.pop(other, None)
         for other in told.new:
-            if other not in self._counts and other != slot:
+            if other not in self._counts and other != slot_key:
                 self._counts[other] = 1
                 self._found(other)
         return told
 
     def _next_doubtful(self) -> list[str]:
         slots = list(islice(self._counts, _DOUBTFUL))
-        for slot in slots:  # to the end of the line
-            self._counts[slot] = self._counts.pop(slot)
+        for slot_key in slots:  # to the end of the line
+            self._counts[slot_key] = self._counts.pop(slot_key)
         return slots
 
-    def _request(self, slot: str, body: bytes) -> Request | None:
+    def _request(self, slot_key: str, body: bytes) -> Request | None:
         try:
             fields = self._serializer.loads(body)
             return request_from_dict(fields, spider=self._spider)
@@ -256,7 +256,7 @@ class SharedBacklog:
             self._log.warning(
                 "%(slot)s: a request in the shared queue cannot be restored, and is "
                 "dropped: %(error)r",
-                {"slot": printable(slot), "error": error},
+                {"slot": printable(slot_key), "error": error},
             )
             return None
 

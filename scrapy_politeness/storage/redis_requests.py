@@ -70,21 +70,21 @@ class SharedQueue:
         return self._server.type(self._key) not in (b"none", b"hash")
 
     def push(
-        self, slot: str, rank: float, body: bytes, placement: Placement = USUAL
+        self, slot_key: str, rank: float, body: bytes, placement: Placement = USUAL
     ) -> tuple[int, int]:
         """Return how many requests there are to pop in the slot, and how many in all.
         The lowest rank is the first to go, of equals the oldest."""
-        keys = [self._key, self._slots, self._requests(slot), self._ends]
+        keys = [self._key, self._slots, self._requests(slot_key), self._ends]
         milliseconds = min(round(placement.seconds * 1000), _LARGEST)
         where, failing = placement.where.value, int(placement.failing)
         waiting, size = self._push(
-            keys, [_raw(slot), rank, body, where, milliseconds, failing]
+            keys, [_raw(slot_key), rank, body, where, milliseconds, failing]
         )
         return waiting, size
 
     def pop(
         self,
-        slot: str | None,
+        slot_key: str | None,
         known: int,
         most_new: int,
         doubtful: Sequence[str],
@@ -95,10 +95,10 @@ class SharedQueue:
         place ``known``, and which of the ``doubtful`` ones have none. ``at_work``
         says whether more requests may come of what this process does."""
         keys = [self._key, self._slots, self._at_work, self._ends]
-        if slot is not None:
-            keys.append(self._requests(slot))
+        if slot_key is not None:
+            keys.append(self._requests(slot_key))
         about_us = (self._process, int(at_work), _AT_WORK_MS)
-        names = map(_raw, (slot or "", *doubtful))
+        names = map(_raw, (slot_key or "", *doubtful))
         body, left, size, place, new, gone, others, ends_in, failing = self._pop(
             keys, [*about_us, known, most_new, *names]
         )
@@ -125,8 +125,8 @@ class SharedQueue:
     def _first_slots(self) -> list[bytes]:
         return self._server.zrange(self._slots, 0, _DROPPED_AT_ONCE - 1)  # type: ignore[return-value]
 
-    def _requests(self, slot: str) -> str:
-        return f"{{{self._key}}}:of:{escaped(slot)}"
+    def _requests(self, slot_key: str) -> str:
+        return f"{{{self._key}}}:of:{escaped(slot_key)}"
 
     def _script(self, name: str) -> Script:
         folder = Path(__file__).parent
@@ -135,8 +135,8 @@ class SharedQueue:
         return self._server.register_script(text)
 
 
-def _raw(slot: str) -> bytes:
-    return slot.encode("utf-8", "surrogatepass")
+def _raw(slot_key: str) -> bytes:
+    return slot_key.encode("utf-8", "surrogatepass")
 
 
 def _name(raw: bytes) -> str | None:

@@ -112,9 +112,9 @@ class StateFile:
             )
         return {slot: until - wall_now for slot, until in sound if until > wall_now}
 
-    def learned(self, slot: str) -> Entry | None:
+    def learned(self, slot_key: str) -> Entry | None:
         """Raise ValueError where the entry is damaged."""
-        rows = self._reader.execute(_LEARNED, (_name(slot),)).fetchall()
+        rows = self._reader.execute(_LEARNED, (_name(slot_key),)).fetchall()
         if not rows:
             return None
         [(ceiling, spread, concurrency, at)] = rows
@@ -235,19 +235,19 @@ def _create(db: sqlite3.Connection) -> None:
             raise sqlite3.DatabaseError(f"the columns of {table} are {found}")
 
 
-def _row(slot: str, entry: Entry) -> tuple[object, ...]:
+def _row(slot_key: str, entry: Entry) -> tuple[object, ...]:
     values = entry.learned.to_dict()
     names = _TABLES["learned"][1:-1]
-    return (_name(slot), *(values.get(name) for name in names), entry.at)
+    return (_name(slot_key), *(values.get(name) for name in names), entry.at)
 
 
 def _is_pause(slot: object, until: object) -> bool:
     return isinstance(slot, str) and isinstance(until, float) and until < math.inf
 
 
-def _name(slot: str) -> str:
+def _name(slot_key: str) -> str:
     """A spider may name its slots as it likes, also by what UTF-8 has no place for."""
-    return slot.encode(errors="backslashreplace").decode()
+    return slot_key.encode(errors="backslashreplace").decode()
 
 
 def _text(stored: bytes) -> str:

@@ -44,11 +44,11 @@ def parts() -> Parts:
 
 
 def scope_of(host: str) -> Slot:
-    scope = parts().registry.slot(host)
-    assert scope is not None
+    slot = parts().registry.slot(host)
+    assert slot is not None
     if host == "robots.example":
-        scope.obey_robots(1 / MOST[host], time.monotonic())
-    return scope
+        slot.obey_robots(1 / MOST[host], time.monotonic())
+    return slot
 
 
 def answer(host: str, status: int, headers: Mapping[str, Sequence[bytes]]) -> None:
@@ -67,10 +67,10 @@ def check(host: str) -> None:
     """Nothing that a host says makes the crawl faster than allowed, or silent for
     ever."""
     now = time.monotonic()
-    scope, longest = scope_of(host), parts().policy.longest_silence
-    status = scope.status(now)
+    slot, longest = scope_of(host), parts().policy.longest_silence
+    status = slot.status(now)
     assert MIN_RATE * (1 - 1e-9) <= status.rate <= MOST[host] * (1 + 1e-9), status
     assert 0 <= status.silent_for <= longest * 1.11, status
     assert status.ceiling is None or 0 < status.ceiling < math.inf, status
     assert 1 <= status.concurrency <= 1000
-    assert math.isfinite(scope.ready_at)
+    assert math.isfinite(slot.ready_at)

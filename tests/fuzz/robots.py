@@ -68,10 +68,10 @@ def robots_txt_is_understood_or_not(body: bytes, status: int) -> None:
     assert status < 400
     assert 0 <= terms.delay <= _LONGEST
     assert terms.hours is None or 0 <= terms.hours.begin_in(time.time()) <= _DAY
-    scope = crawls.parts().registry.slot(host)
-    assert scope is not None
-    scope.obey_robots(terms.delay, terms.since)
-    assert not terms.delay or scope.rate <= 1 / terms.delay
+    slot = crawls.parts().registry.slot(host)
+    assert slot is not None
+    slot.obey_robots(terms.delay, terms.since)
+    assert not terms.delay or slot.rate <= 1 / terms.delay
 
 
 _ASKS = b"User-agent: *\nCrawl-delay: 7\n"

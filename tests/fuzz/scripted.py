@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scrapy import Request
 
-import scrapy_politeness.storage
+import scrapy_politeness.sharing
 from scrapy_politeness.sharing.redis import Keys, micros
 from scrapy_politeness.sharing.replies import Granted, Saved
 from scrapy_politeness.storage.placement import Placement, Where
@@ -41,7 +41,7 @@ def _server() -> redis.Redis:
 
 @cache
 def _script(name: str) -> Script:
-    folder = Path(scrapy_politeness.storage.__file__).parent
+    folder = Path(scrapy_politeness.sharing.__file__).parent
     texts = [(folder / f"{part}.lua").read_text() for part in ("prelude", name)]
     return _server().register_script("".join(texts))
 

@@ -48,16 +48,16 @@ def _policy() -> Policy:
 def _slot(name: str) -> Slot:
     own = _policy().for_slot(name)
     assert own is not None
-    scope = Slot(name, own.bounds, spacing=own.spacing, concurrency=8)
-    scope.join(Leases())
-    return scope
+    slot = Slot(name, own.bounds, spacing=own.spacing, concurrency=8)
+    slot.join(Leases())
+    return slot
 
 
 @cache
 def _sound() -> Any:
     """Lessons after a life with all phases."""
-    scope, now = _slot("x"), time.time() - 600
-    model = scope.new_model()
+    slot, now = _slot("x"), time.time() - 600
+    model = slot.new_model()
     for n in range(400):
         refused = n % 70 == 69
         verdict = Verdict.REFUSED if refused else Verdict.SERVED

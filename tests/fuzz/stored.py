@@ -73,10 +73,10 @@ def _use_state(path: Path) -> None:
     for slot in (*SLOTS, "\ud800", "new"):
         learned = records.recall(slot, bounds.start_rate)
         if learned is not None:
-            scope = Slot(slot, bounds, spacing=0.0, concurrency=8)
-            scope.recall(learned, time.monotonic())
-            assert bounds.min_rate <= scope.rate <= bounds.max_rate
-            assert 1 <= scope.concurrency <= 8
+            known = Slot(slot, bounds, spacing=0.0, concurrency=8)
+            known.recall(learned, time.monotonic())
+            assert bounds.min_rate <= known.rate <= bounds.max_rate
+            assert 1 <= known.concurrency <= 8
     records.paused("new", time.time() + 5)
     records.close()
     for thread in threading.enumerate():

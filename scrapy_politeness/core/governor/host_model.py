@@ -19,7 +19,7 @@ _CLOCK_WAS_SET = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What an outcome did to a scope. It was ``relieved`` if the host was found to
+    """What an outcome did to a slot. It was ``relieved`` if the host was found to
     answer more slowly the faster it is asked. A ``trial`` of that has begun, or ended
     otherwise. ``settled_at`` is the rate at which it has just settled, if it has."""
 
