@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pytest
 
-from tests.lag import METER
-from tests.ready import ready_crawlers
-from tests.redis_server import RedisServer
-from tests.site import Site
+from tests.support.lag import METER
+from tests.support.ready import ready_crawlers
+from tests.support.redis_server import RedisServer
+from tests.support.site import Site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,7 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    from tests.crawl import scrapy_runs_without_reactor
+    from tests.support.crawl import scrapy_runs_without_reactor
 
     chosen = config.getoption("--crawl-reactor")
     if chosen == "none" and not scrapy_runs_without_reactor():
@@ -65,7 +65,7 @@ def pytest_terminal_summary(
     path = config.getoption("--cell")
     if path is None:
         return
-    from tests.matrix import Cell
+    from tests.support.matrix import Cell
 
     stats = terminalreporter.stats
     wrong = stats.get("failed", []) + stats.get("error", [])

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.spiders import resident_megabytes
+from tests.support.spiders import resident_megabytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,7 +96,7 @@ def check(archive: Path, count: int, port: int) -> None:
     from irowiki.demo_wiki.content import generated_pages
     from irowiki.demo_wiki.files import generated_files
 
-    from tests.wiki_archive import archive_of, read_archive
+    from tests.support.wiki_archive import archive_of, read_archive
 
     files = generated_files(count // 100)
     wiki = DemoWiki(generated_pages(count), files, port=port, limit=None)

@@ -13,9 +13,9 @@ import sys
 import tempfile
 from typing import Any
 
-from tests.crawl import STOCK, crawl
-from tests.site import Site
-from tests.spiders import Batch
+from tests.support.crawl import STOCK, crawl
+from tests.support.site import Site
+from tests.support.spiders import Batch
 
 REQUESTS = 100_000
 ROUNDS = 2

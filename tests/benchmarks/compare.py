@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import scrapy
 from scrapy.settings import default_settings
 
-from tests.crawl import STOCK, start_crawl
-from tests.site import Site
+from tests.support.crawl import STOCK, start_crawl
+from tests.support.site import Site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, Spider
 
-from tests.settings import SEARCHING, WEATHERED
-from tests.site import Answer, Site
-from tests.spiders import Pages
-from tests.weather import UNAVAILABLE, Weather, constant, from_time, mixed, runs
+from tests.support.settings import SEARCHING, WEATHERED
+from tests.support.site import Answer, Site
+from tests.support.spiders import Pages
+from tests.support.weather import UNAVAILABLE, Weather, constant, from_time, mixed, runs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 
     from scrapy.http import Response
 
-    from tests.site import Quota
+    from tests.support.site import Quota
 
 LIMITS = "limits"
 WEATHER = "weather"

@@ -24,13 +24,13 @@ from urllib.parse import urlsplit
 import scrapy
 
 from tests.benchmarks.crawl_rows import ROWS, TABLES, Row
-from tests.crawl import Crawl, start_crawl
-from tests.site import Site
+from tests.support.crawl import Crawl, start_crawl
+from tests.support.site import Site
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.site import Arrival
+    from tests.support.site import Arrival
 
 # Per 100 pages, apart from those that are the weather's.
 MOST_REFUSALS = 1.0

@@ -18,11 +18,11 @@ from statistics import median
 from typing import Any
 
 from scrapy_politeness.sharing.redis import Call, Keys, Link
-from tests.crawl import Crawl, crawl, start_crawl
-from tests.redis_server import RedisServer
-from tests.settings import SEARCHING, fixed
-from tests.site import Site
-from tests.spiders import Broad
+from tests.support.crawl import Crawl, crawl, start_crawl
+from tests.support.redis_server import RedisServer
+from tests.support.settings import SEARCHING, fixed
+from tests.support.site import Site
+from tests.support.spiders import Broad
 
 LIMIT = 20.0
 FIXED_RATE = 200

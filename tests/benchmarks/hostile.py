@@ -16,8 +16,18 @@ from typing import Any
 
 import scrapy
 
-from tests.crawl import STOCK, crawl
-from tests.siege import ATTACKS, FULL, PEAK, SMALL, STALL, Attack, Besieged, Siege, Size
+from tests.support.crawl import STOCK, crawl
+from tests.support.siege import (
+    ATTACKS,
+    FULL,
+    PEAK,
+    SMALL,
+    STALL,
+    Attack,
+    Besieged,
+    Siege,
+    Size,
+)
 
 _TIMES: dict[str, Any] = {
     "POLITENESS_RETRY_AFTER_MAX": 1,

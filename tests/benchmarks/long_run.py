@@ -31,12 +31,12 @@ from tests.benchmarks.long_run_crawl import Gauge, LongRun
 from tests.benchmarks.long_run_plan import MAX_RATE, TIMEOUT, Plan
 from tests.benchmarks.long_run_report import print_report
 from tests.benchmarks.long_run_site import read_log
-from tests.crawl import STOCK, start_crawl
+from tests.support.crawl import STOCK, start_crawl
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.crawl import Crawl
+    from tests.support.crawl import Crawl
 
 _COLUMNS = {
     "at": "{:.0f} s",

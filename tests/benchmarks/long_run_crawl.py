@@ -16,7 +16,7 @@ from scrapy import Request, Spider, signals
 
 from scrapy_politeness import PolitenessExtension
 from tests.benchmarks.long_run_plan import AT_ONCE, STEADY, Plan, address
-from tests.spiders import resident_megabytes
+from tests.support.spiders import resident_megabytes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tests.benchmarks.long_run_site import Visit
-    from tests.crawl import Crawl
+    from tests.support.crawl import Crawl
 
 # Shares of the crawl: until then memory may grow, and rates may settle.
 _WARM = 0.4

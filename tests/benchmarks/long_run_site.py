@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, cast
 
 from tests.benchmarks.long_run_plan import ROBOTS, Plan, address
-from tests.site import DROPPED, Limit
+from tests.support.site import DROPPED, Limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import sys
 
-from tests.crawl import STOCK, crawl
-from tests.site import Site
-from tests.spiders import AT_ONCE, Broad
+from tests.support.crawl import STOCK, crawl
+from tests.support.site import Site
+from tests.support.spiders import AT_ONCE, Broad
 
 HOSTS = 100_000
 

@@ -22,8 +22,8 @@ from scrapy_politeness.observe.metrics import Metrics
 from scrapy_politeness.observe.progress import LiveProgress
 from scrapy_politeness.observe.sampler import Sampler
 from tests.benchmarks.overhead import OBSERVATION, server_process
-from tests.crawl import crawl
-from tests.spiders import Pages
+from tests.support.crawl import crawl
+from tests.support.spiders import Pages
 
 if TYPE_CHECKING:
     from collections.abc import Callable

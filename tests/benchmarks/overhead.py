@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import scrapy
 
-from tests.crawl import STOCK, crawl
+from tests.support.crawl import STOCK, crawl
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

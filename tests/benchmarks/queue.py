@@ -30,8 +30,8 @@ from scrapy.utils.test import get_crawler
 
 from scrapy_politeness import PolitePriorityQueue
 from tests.benchmarks.compare import without_jitter
-from tests.crawl import STOCK, crawl
-from tests.site import Site
+from tests.support.crawl import STOCK, crawl
+from tests.support.site import Site
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 from scrapy import signals
 
 import scrapy_politeness
-from tests.crawl import crawl
-from tests.settings import NO_ROBOTS
-from tests.site import Answer, Site
-from tests.spiders import Pages
+from tests.support.crawl import crawl
+from tests.support.settings import NO_ROBOTS
+from tests.support.site import Answer, Site
+from tests.support.spiders import Pages
 
 if TYPE_CHECKING:
     from types import FrameType

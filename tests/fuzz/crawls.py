@@ -13,7 +13,7 @@ from scrapy import Request
 from scrapy.http import Response
 
 from scrapy_politeness.http.classify import classify_response
-from tests.ready import parts_of, ready_crawlers
+from tests.support.ready import parts_of, ready_crawlers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -21,8 +21,8 @@ from scrapy_politeness.simulator.servers import TokenBucket
 from tests.fuzz import documents
 from tests.fuzz.stored import folder_in_memory
 from tests.fuzz.watch import watched
-from tests.hostile import is_harmless
-from tests.observed import Newsroom
+from tests.support.hostile import is_harmless
+from tests.support.observed import Newsroom
 
 
 @cache

@@ -23,8 +23,8 @@ from scrapy_politeness.storage.redis_requests import SharedQueue
 from tests.fuzz import crawls
 from tests.fuzz.texts import ODD_NUMBERS, names
 from tests.fuzz.watch import watched
-from tests.ready import Quiet
-from tests.redis_server import RedisServer
+from tests.support.ready import Quiet
+from tests.support.redis_server import RedisServer
 
 if TYPE_CHECKING:
     from redis.commands.core import Script

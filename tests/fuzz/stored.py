@@ -29,7 +29,7 @@ from scrapy_politeness.storage.state_file import Entry, StateFile
 from tests.fuzz.documents import damaged, edits
 from tests.fuzz.texts import names
 from tests.fuzz.watch import watched
-from tests.ready import Quiet
+from tests.support.ready import Quiet
 
 _IN_MEMORY = Path("/dev/shm")
 

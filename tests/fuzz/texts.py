@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from tests.hostile import HOSTILE_NAMES
+from tests.support.hostile import HOSTILE_NAMES
 
 # What parsers of numbers stumble over.
 ODD_NUMBERS = (

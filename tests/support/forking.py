@@ -1,0 +1,217 @@
+"""Starts crawls by forking a process that has imported Scrapy already.
+
+The imports take more than a second of CPU time, and most crawls of the tests a few
+hundredths: hundreds of crawls would spend minutes on nothing else. What is forked is a
+process of its own in every other respect.
+
+::
+
+    test ─ control ─► server: folder and environment, with output and channel
+                        │ fork
+                        ▼
+    test ◄─ channel ── crawl: its pid, and in the end its return code
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import pickle
+import selectors
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+_NUMBER = struct.Struct("i")
+
+# A message fits into one packet: an environment may be long.
+_MOST = 1 << 20
+
+
+class ForkedProcess:
+    """As much of ``subprocess.Popen`` as the tests use."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self.returncode: int | None = None
+        self.pid = self._receive()
+
+    def _receive(self) -> int:
+        data = self._channel.recv(_NUMBER.size)
+        if not data:
+            raise ChildProcessError("The server of crawls has gone")
+        number: int = _NUMBER.unpack(data)[0]
+        return number
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            self._channel.settimeout(timeout)
+            try:
+                self.returncode = self._receive()
+            except (TimeoutError, BlockingIOError):
+                raise subprocess.TimeoutExpired("crawl", timeout or 0.0) from None
+            self._channel.close()
+        return self.returncode
+
+    def poll(self) -> int | None:
+        with suppress(subprocess.TimeoutExpired):
+            return self.wait(0.0)
+        return None
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+class ForkServer:
+    """The test's end."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MOST)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.support.forking", str(theirs.fileno())],
+                env=dict(env),
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+        atexit.register(self._stop)
+
+    def start(
+        self, folder: str, env: Mapping[str, str], output: int, command: Sequence[str]
+    ) -> ForkedProcess:
+        """Run the job that is written down in the folder; or a ``command`` of Scrapy
+        there, if that is given."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            message = pickle.dumps((folder, dict(env), command))
+            socket.send_fds(self._control, [message], [output, theirs.fileno()])
+        return ForkedProcess(ours)
+
+    def _stop(self) -> None:
+        self._control.close()
+        self._process.wait()
+
+
+def _import_what_crawls_need() -> None:
+    import pytest  # noqa: F401
+    from scrapy.settings import default_settings
+    from scrapy.utils.misc import load_object
+
+    import tests.support.crawl  # noqa: F401
+
+    for kind in ("DOWNLOADER_MIDDLEWARES", "SPIDER_MIDDLEWARES", "EXTENSIONS"):
+        components: dict[str, int] = getattr(default_settings, f"{kind}_BASE")
+        for path in components:
+            if "telnet" not in path:  # off in all tests
+                load_object(path)
+    for name in ("SCHEDULER", "DUPEFILTER_CLASS", "STATS_CLASS", "LOG_FORMATTER"):
+        load_object(getattr(default_settings, name))
+    # Each crawl installs its own.
+    assert "twisted.internet.reactor" not in sys.modules
+
+
+class _Server:
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(control, selectors.EVENT_READ)
+
+    def serve(self) -> Callable[[], int] | None:
+        """Fork until the tests are over; in a child, return what it is to do."""
+        while True:
+            for key, _ in self._selector.select():
+                if key.data is not None:
+                    self._ended(key.fd, *key.data)
+                    continue
+                message, fds, _, _ = socket.recv_fds(self._control, _MOST, 2)
+                if not message:
+                    self._close()
+                    return None
+                output, channel = fds[0], socket.socket(fileno=fds[1])
+                if not self._fork(channel):
+                    self._close()
+                    folder, env, command = pickle.loads(message)
+                    _become(folder, env, output)
+                    return partial(_run_command, command) if command else _run_job
+                os.close(output)
+
+    def _fork(self, channel: socket.socket) -> int:
+        pid = os.fork()
+        if not pid:
+            channel.close()
+            return 0
+        data = (pid, channel)
+        self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ, data)
+        _tell(channel, pid)
+        return pid
+
+    def _ended(self, pidfd: int, pid: int, channel: socket.socket) -> None:
+        self._selector.unregister(pidfd)
+        os.close(pidfd)
+        _, status = os.waitpid(pid, 0)
+        with channel:
+            _tell(channel, os.waitstatus_to_exitcode(status))
+
+    def _close(self) -> None:
+        for key in self._selector.get_map().values():
+            if key.data is not None:
+                os.close(key.fd)
+                key.data[1].close()
+        self._selector.close()
+        self._control.close()
+
+
+def _tell(channel: socket.socket, number: int) -> None:
+    with suppress(BrokenPipeError):  # nobody waits for it any more
+        channel.send(_NUMBER.pack(number))
+
+
+def _become(folder: str, env: dict[str, str], output: int) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(env)
+    for stream in (1, 2):
+        os.dup2(output, stream)
+    os.close(output)
+
+
+def _run_job() -> int:
+    from tests.support.crawl import run_job
+
+    return run_job()
+
+
+def _run_command(command: Sequence[str]) -> int:
+    from scrapy.cmdline import execute
+
+    sys.path[0] = ""  # as for ``python -m scrapy``
+    execute(["scrapy", *command])
+    return 0  # it ends by itself
+
+
+def _main(control: int) -> int:
+    # Ctrl-C is for the tests, and they end this.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _import_what_crawls_need()
+    gc.freeze()  # so that children share it
+    work = _Server(socket.socket(fileno=control)).serve()
+    return work() if work else 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main(int(sys.argv[1])))

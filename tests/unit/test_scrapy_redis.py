@@ -1,0 +1,480 @@
+"""scrapy-redis as the queue that several processes share, in a real Redis."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from contextlib import ExitStack
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from redis.backoff import NoBackoff
+from redis.exceptions import ResponseError
+from redis.retry import Retry
+
+from scrapy_politeness.scrapy_redis import PoliteQueue
+from scrapy_politeness.storage.placement import Placement, Where
+from tests.support.crawl import DEFAULT_REACTOR, WARNINGS, start_crawl
+from tests.support.ready import page, parts_of, urls
+from tests.support.settings import NO_ROBOTS
+from tests.support.site import Answer
+from tests.support.spiders import Pages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import TypeAlias
+
+    from scrapy import Request
+    from scrapy.crawler import Crawler
+
+    from tests.support.crawl import RunningCrawl
+    from tests.support.redis_server import RedisServer
+    from tests.support.site import Site
+
+    Make: TypeAlias = Callable[..., PoliteQueue]
+
+AT_ONCE = 4
+
+# scrapy-redis counts its stats in a way that Scrapy deprecates.
+ENV = {"PYTHONWARNINGS": f"{WARNINGS},ignore:::scrapy_redis.scheduler"}
+
+HELD = "127.0.0.2"
+FREE = [f"127.0.0.{n}" for n in range(3, 7)]
+
+
+def shared(redis: RedisServer, **more: Any) -> dict[str, Any]:
+    return {
+        "SCHEDULER": "scrapy_redis.scheduler.Scheduler",
+        "SCHEDULER_QUEUE_CLASS": "scrapy_politeness.scrapy_redis.PoliteQueue",
+        "SCHEDULER_PERSIST": True,
+        "DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter",
+        "REDIS_URL": redis.url,
+        "POLITENESS_REDIS_URL": redis.url,
+        "POLITENESS_START_RATE": 50,
+        "POLITENESS_MAX_RATE": 50,
+        "POLITENESS_LIMITS": {HELD: {"limit": "8/s", "adaptive": False}},
+        "CONCURRENT_REQUESTS": AT_ONCE,
+        **NO_ROBOTS,
+        **more,
+    }
+
+
+@pytest.fixture
+def crawls(redis_server: RedisServer) -> Iterator[Callable[..., list[RunningCrawl]]]:
+    """Starts several crawls that all want the same pages."""
+    with ExitStack() as stack:
+
+        def start(server: Site, hosts: list[str], processes: int) -> list[RunningCrawl]:
+            pages = [url for host in hosts for url in server.page_urls(host)]
+            return [
+                stack.enter_context(
+                    start_crawl(
+                        Pages, urls=pages, settings=shared(redis_server), env=ENV
+                    )
+                )
+                for _ in range(processes)
+            ]
+
+        yield start
+
+
+def fetched(server: Site) -> Counter[tuple[str, str]]:
+    return Counter((arrival.host, arrival.path) for arrival in server.arrivals)
+
+
+def test_a_held_host_does_not_hold_up_the_others(
+    site: Callable[..., Site],
+    crawls: Callable[..., list[RunningCrawl]],
+    redis_server: RedisServer,
+) -> None:
+    server = site(40, hosts=[HELD, *FREE])
+    results = [running.wait() for running in crawls(server, [HELD, *FREE], 3)]
+    assert len(fetched(server)) == 200
+    assert set(fetched(server).values()) == {1}
+    assert sum(len(result.items) for result in results) == 200
+    assert all(result.items for result in results)
+    held = [a.at for a in server.arrivals if a.host == HELD]
+    free = [a.at for a in server.arrivals if a.host != HELD]
+    # Each process has fewer places than there are pages of the held host.
+    assert sum(at < free[-1] for at in held) < 30
+    # In sum, or it would be 24 in a second.
+    second = 1 - server.jitter
+    assert max(sum(0 <= b - a < second for b in held) for a in held) <= 8 + 2
+    # Nobody has given up while there was something left to do.
+    assert held[-1] - held[0] > 39 / 8 - server.jitter
+    assert held[-1] - held[0] < 2 * 39 / 8 + server.lost
+    assert not redis_server.client().keys("*requests*")
+    for result in results:
+        assert "CONCURRENT_REQUESTS and hold up other hosts" not in result.log
+        assert "Traceback" not in result.log
+
+
+@pytest.mark.everywhere
+@pytest.mark.skipif(DEFAULT_REACTOR == "select", reason="Redis needs asyncio")
+def test_processes_wait_for_what_the_others_find(
+    site: Callable[..., Site], redis_server: RedisServer
+) -> None:
+    # One page leads to all others, and it takes its time.
+    def slowly(path: str, nth: int) -> Answer | None:
+        return Answer(body=b"".join(links), delay=2.0) if path == "/page/0" else None
+
+    links = [b'<a href="/page/%d">.</a>' % n for n in range(1, 24)]
+    server = site(24, hosts=[HELD], answer=slowly)
+    with ExitStack() as stack:
+        running = [
+            stack.enter_context(
+                start_crawl(
+                    "walk",
+                    urls=server.page_urls(),
+                    settings=shared(redis_server),
+                    env=ENV,
+                )
+            )
+            for _ in range(2)
+        ]
+        results = [crawl.wait() for crawl in running]
+    assert len(fetched(server)) == 24
+    assert set(fetched(server).values()) == {1}
+    assert all(result.items for result in results)
+
+
+def test_a_broken_page_is_given_up_by_one_of_them(
+    site: Callable[..., Site], redis_server: RedisServer
+) -> None:
+    broken = "/page/20"
+    server = site(
+        60,
+        hosts=[HELD],
+        answer=lambda path, nth: Answer(503) if path == broken else None,
+    )
+    settings = shared(redis_server, POLITENESS_BACKOFF_BASE=0.3, RETRY_ENABLED=False)
+    with ExitStack() as stack:
+        running = [
+            stack.enter_context(
+                start_crawl(
+                    Pages, urls=server.page_urls(HELD), settings=settings, env=ENV
+                )
+            )
+            for _ in range(2)
+        ]
+        results = [crawl.wait() for crawl in running]
+    assert server.pages_served().total() == len(server.pages_served()) == 59
+    failed = [item for result in results for item in result.items if "error" in item]
+    assert [item["status"] for item in failed] == [503]
+    tries = [a.at for a in server.arrivals if a.path == broken]
+    _, *growing = [later - earlier for earlier, later in pairwise(tries)]
+    assert len(growing) >= 3
+    # A refusal while the host is silent is not the page's, and has no gap of its own.
+    for gap, least in zip(sorted(growing)[-3:], (0.3, 0.6, 1.2), strict=True):
+        assert gap > least - server.jitter
+    assert not redis_server.client().keys("*requests*")
+    assert not any("Traceback" in result.log for result in results)
+
+
+def test_a_process_that_is_closed_takes_nothing_with_it(
+    site: Callable[..., Site], crawls: Callable[..., list[RunningCrawl]]
+) -> None:
+    server = site(24, hosts=[HELD])
+    first, other = crawls(server, [HELD], 2)
+    # Scrapy does not close what is interrupted before it has begun: it just ends.
+    first.wait_for_log("Crawled (200)")
+    first.interrupt()
+    items = sum(len(running.wait().items) for running in (first, other))
+    assert items == 24
+    assert len(fetched(server)) == 24
+    assert set(fetched(server).values()) == {1}
+
+
+def test_a_process_that_is_killed_loses_what_it_had_in_flight(
+    site: Callable[..., Site], crawls: Callable[..., list[RunningCrawl]]
+) -> None:
+    server = site(24, hosts=[HELD])
+    first, other = crawls(server, [HELD], 2)
+    first.wait_for_log("Crawled (200)")
+    first.kill()
+    other.wait()
+    assert len(fetched(server)) >= 24 - AT_ONCE
+    assert set(fetched(server).values()) == {1}
+
+
+@pytest.fixture
+def make_queue(crawler: Callable[..., Crawler], redis_server: RedisServer) -> Make:
+    """Each queue is that of another process."""
+
+    def make(**settings: Any) -> PoliteQueue:
+        made = crawler(**{"SCHEDULER_PERSIST": True, **settings})
+        assert made.spider is not None
+        client = redis_server.client(retry=Retry(NoBackoff(), 0))
+        return PoliteQueue(client, made.spider, "quiet:requests")
+
+    return make
+
+
+def test_what_one_process_pushes_another_pops(make_queue: Make) -> None:
+    one, other = make_queue(), make_queue()
+    one.push(page("a/1", priority=1, meta={"k": "v"}))
+    assert len(other) == 1
+    popped = other.pop()
+    assert popped is not None
+    assert (popped.url, popped.priority) == ("http://a/1", 1)
+    assert popped.meta["k"] == "v"
+    assert one.pop() is None
+    assert len(one) == len(other) == 0
+
+
+def test_new_slots_are_found_within_a_second(make_queue: Make) -> None:
+    one, other = make_queue(), make_queue()
+    assert other.pop() is None
+    one.push(page("a/1"))
+    deadline = time.monotonic() + 5
+    while not urls(other):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_new_slots_are_found_with_every_pop(make_queue: Make) -> None:
+    one, other = make_queue(), make_queue()
+    for n in range(3):
+        one.push(page(f"a/{n}"))
+    assert len(other) == 3
+    one.push(page("b/1"))
+    assert "b/1" in urls(other)[:3]
+
+
+def test_priorities_hold_within_a_slot(make_queue: Make) -> None:
+    one, other = make_queue(), make_queue()
+    for queue, path, priority in [
+        (one, "low", -5),
+        (one, "first", 0),
+        (other, "second", 0),
+        (one, "high", 300),
+        (one, "third", 0),
+    ]:
+        queue.push(page(f"a/{path}", priority=priority))
+    assert urls(other) == ["a/high", "a/first", "a/second", "a/third", "a/low"]
+
+
+def placed(path: str, where: Where, seconds: float = 0.0, **options: Any) -> Request:
+    request = page(path, **options)
+    Placement(where, seconds).put_on(request)
+    return request
+
+
+def test_places_hold_within_a_slot(make_queue: Make) -> None:
+    one, other = make_queue(), make_queue()
+    for queue, request in [
+        (one, placed("a/last", Where.LAST, 60)),
+        (one, placed("a/behind", Where.BEHIND, 60)),
+        (other, page("a/1")),
+        (one, placed("a/front", Where.FRONT)),
+        (one, placed("a/second", Where.FRONT)),
+        (other, placed("a/held", Where.HELD, 60)),
+        (other, page("a/high", priority=1)),
+        (other, page("a/low", priority=-1)),
+    ]:
+        queue.push(request)
+    order = "high front second behind 1 low last"
+    assert urls(one) == [f"a/{path}" for path in order.split()]
+    assert len(one) == 1
+
+
+@pytest.mark.parametrize("where", [Where.BEHIND, Where.LAST, Where.HELD])
+def test_when_its_time_has_come_a_request_goes_to_the_front(
+    make_queue: Make, redis_server: RedisServer, where: Where
+) -> None:
+    one, other = make_queue(), make_queue()
+    one.push(page("a/1", priority=1))
+    one.push(page("a/2"))
+    one.push(placed("a/x", where, 0.5))
+    assert len(other) == 3
+    first = other.pop()
+    assert first is not None
+    assert first.url == "http://a/1"
+    time.sleep(0.6)
+    assert urls(other) == ["a/x", "a/2"]
+    assert not redis_server.client().keys("*:ends")
+
+
+def test_what_is_held_is_found_by_whoever_looks_first(make_queue: Make) -> None:
+    one, other = make_queue(), make_queue()
+    pushed_at = time.monotonic()
+    one.push(placed("a/1", Where.HELD, 0.5, meta={"k": "v"}))
+    assert urls(other) == []
+    assert len(one) == len(other) == 1  # so nobody closes
+    alarm = parts_of(other._shared._spider.crawler).alarm
+    assert pushed_at + 0.4 < alarm.at < time.monotonic() + 0.6
+    time.sleep(0.6)
+    popped = other.pop() or other.pop()  # who has to look first is woken again
+    assert popped is not None
+    assert popped.meta == {"k": "v"}
+    assert one.pop() is None
+    assert len(one) == len(other) == 0
+
+
+def test_thousands_that_are_held_come_out_once_each(make_queue: Make) -> None:
+    queue = make_queue()
+    for n in range(1000):
+        queue.push(placed(f"h{n % 7}/{n}", Where.HELD, 0.001 * n))
+    found: list[str] = []
+    deadline = time.monotonic() + 60
+    while len(found) < 1000:
+        found += urls(queue)
+        assert time.monotonic() < deadline
+    assert len(set(found)) == 1000
+    assert len(queue) == 0
+
+
+def test_what_is_held_waits_as_long_while_redis_is_away(
+    make_queue: Make, redis_server: RedisServer
+) -> None:
+    queue = make_queue()
+    redis_server.kill()
+    pushed_at = time.monotonic()
+    queue.push(placed("a/1", Where.HELD, 2.0))
+    assert len(queue) >= 1
+    redis_server.start()
+    while not urls(queue):
+        assert time.monotonic() < pushed_at + 60
+        time.sleep(0.02)
+    assert time.monotonic() - pushed_at > 2.0
+
+
+def test_a_slot_that_must_wait_stays_in_redis(make_queue: Make) -> None:
+    one, other = make_queue(), make_queue(POLITENESS_LIMITS={"a": {"limit": "1/h"}})
+    for n in range(3):
+        one.push(page(f"a/{n}"))
+        one.push(page(f"b/{n}"))
+    assert len(other) == 6
+    assert sorted(urls(other)) == ["a/0", "b/0", "b/1", "b/2"]
+    assert len(other) == 2
+    assert urls(one) == ["a/1", "a/2"]
+
+
+def test_equal_requests_are_all_kept(make_queue: Make) -> None:
+    queue = make_queue()
+    for _ in range(3):
+        queue.push(page("a/1", dont_filter=True))
+    assert len(queue) == 3
+    assert len(urls(queue)) == 3
+
+
+def test_slots_that_others_have_emptied_cost_few_round_trips(
+    make_queue: Make, redis_server: RedisServer
+) -> None:
+    one, other = make_queue(), make_queue()
+    for n in range(500):
+        one.push(page(f"host{n}/1"))
+    assert len(other) == 500
+    assert len(urls(one)) == 500
+    one.push(page("last/1"))
+    client = redis_server.client()
+    client.config_resetstat()
+    while not urls(other):
+        assert len(other) == 1
+    assert client.info("commandstats")["cmdstat_evalsha"]["calls"] < 20
+
+
+def test_more_slots_than_one_answer_tells_are_all_found(make_queue: Make) -> None:
+    one, other = make_queue(), make_queue()
+    for n in range(1500):
+        one.push(page(f"host{n}/1"))
+    found: list[str] = []
+    while len(other):
+        found += urls(other)
+        time.sleep(0.05)
+    assert len(set(found)) == 1500
+
+
+@pytest.mark.parametrize("slot", ["{a}:*", "ü\ud800", "x" * 5000])
+def test_any_name_of_a_slot_will_do(
+    slot_key: str, make_queue: Make, redis_server: RedisServer
+) -> None:
+    one, other = make_queue(), make_queue()
+    one.push(page("a/1", meta={"politeness_slot": slot_key}))
+    names_seen = list(redis_server.client().scan_iter())
+    assert len(other) == 1
+    assert urls(other) == ["a/1"]
+    assert len(max(names_seen, key=len)) < 300
+
+
+def test_clearing_leaves_nothing(make_queue: Make, redis_server: RedisServer) -> None:
+    one, other = make_queue(), make_queue()
+    for n in range(1200):
+        one.push(page(f"host{n}/1"))
+    assert len(other) == 1200
+    one.clear()
+    assert redis_server.client().keys() == []
+    while len(other):
+        assert urls(other) == []
+    one.push(page("host1/2"))
+    assert len(other) == 1
+    assert urls(other) == ["host1/2"]
+
+
+def test_a_damaged_request_is_dropped_with_a_warning(
+    make_queue: Make, redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = make_queue()
+    queue.push(page("a/1"))
+    [key] = redis_server.client().keys("*:of:*")
+    [member] = redis_server.client().zrange(key, 0, 0)
+    assert isinstance(member, bytes)
+    redis_server.client().zadd(key, {member[:30]: -1})
+    queue.push(page("a/2"))
+    assert urls(queue) == ["a/1", "a/2"]
+    assert "cannot be restored" in caplog.text
+
+
+def test_what_cannot_be_pushed_waits_until_redis_is_back(
+    make_queue: Make, redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = make_queue()
+    queue.push(page("a/1"))
+    redis_server.kill()
+    for n in range(2, 5):
+        queue.push(page(f"a/{n}"))
+    assert queue.pop() is None
+    assert len(queue) >= 3
+    redis_server.start()
+    deadline = time.monotonic() + 60
+    found: list[str] = []
+    while len(found) < 3:
+        found += urls(queue)
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    # The first was lost with Redis, which keeps nothing here.
+    assert found == ["a/2", "a/3", "a/4"]
+    assert caplog.text.count("does not answer") == 1
+
+
+def test_the_engine_is_woken_to_look_again(make_queue: Make) -> None:
+    queue = make_queue()
+    assert queue.pop() is None
+    parts = parts_of(queue._shared._spider.crawler)
+    assert 0 < parts.alarm.at - time.monotonic() <= 1
+
+
+def test_requests_of_another_queue_are_left_alone(
+    make_queue: Make, redis_server: RedisServer
+) -> None:
+    redis_server.client().zadd("quiet:requests", {"theirs": 0})
+    with pytest.raises(ValueError, match="another SCHEDULER_QUEUE_CLASS"):
+        make_queue()
+
+
+def test_the_queue_must_outlive_a_process(make_queue: Make) -> None:
+    with pytest.raises(ValueError, match="SCHEDULER_PERSIST=False: must be True"):
+        make_queue(SCHEDULER_PERSIST=False)
+
+
+def test_a_request_that_redis_refuses_blocks_no_others(
+    make_queue: Make, redis_server: RedisServer
+) -> None:
+    queue = make_queue()
+    redis_server.client().set("{quiet:requests}:of:a", "something else")
+    with pytest.raises(ResponseError):
+        queue.push(page("a/1"))
+    queue.push(page("b/1"))
+    redis_server.client().delete("{quiet:requests}:of:a")
+    assert urls(queue) == ["b/1"]
