@@ -117,8 +117,8 @@ def _quota(response: Response, wall_now: float) -> Quota | None:
 
 
 def _header(response: Response, name: str) -> str | None:
-    value = response.headers.get(name)
-    return None if value is None else _text(value)
+    values = response.headers.getlist(name)
+    return ", ".join(map(_text, values)) if values else None
 
 
 def _text(header: bytes | None) -> str:

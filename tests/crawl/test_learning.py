@@ -7,6 +7,8 @@ import time
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.support.crawl import crawl
 from tests.support.settings import SEARCHING, fixed
 from tests.support.site import Answer
@@ -25,15 +27,30 @@ PAGES = 200
 def draft(quota: Quota) -> Mapping[str, str]:
     reset = int(quota.reset_after) + 1
     return {
-        "RateLimit": f'"default";r={quota.remaining};t={reset}',
-        "RateLimit-Policy": f'"default";q={quota.limit};w=2',
+        "RateLimit": f'"size";r=1;t=1, "default";r={quota.remaining};t={reset}',
+        "RateLimit-Policy": f'"size";q=9;w=9;qu="content-bytes", '
+        f'"default";q={quota.limit};w=2',
     }
 
 
-def test_a_limit_that_is_told_is_kept_to_from_the_start(
-    site: Callable[..., Site],
+def older_draft(quota: Quota) -> Mapping[str, str]:
+    return {
+        "RateLimit-Limit": str(quota.limit),
+        "RateLimit-Policy": f"{quota.limit};w=2",
+        "RateLimit-Remaining": str(quota.remaining),
+        "RateLimit-Reset": str(int(quota.reset_after) + 1),
+    }
+
+
+def crossref(quota: Quota) -> Mapping[str, str]:
+    return {"X-Rate-Limit-Limit": str(quota.limit), "X-Rate-Limit-Interval": "2s"}
+
+
+@pytest.mark.parametrize("dialect", [draft, older_draft, crossref])
+def test_a_limit_that_is_stated_is_kept_to_from_the_start(
+    dialect: Callable[[Quota], Mapping[str, str]], site: Callable[..., Site]
 ) -> None:
-    server = site(PAGES, limit="80/2 seconds", window="fixed", quota_headers=draft)
+    server = site(PAGES, limit="80/2 seconds", window="fixed", quota_headers=dialect)
     result = crawl(urls=server.page_urls(), settings=SEARCHING)
     assert len(result.items) == PAGES
     assert set(server.pages_served().values()) == {1}
