@@ -60,20 +60,30 @@ class RescheduleMiddleware:
             if MARK in request.meta:
                 unmark_page(request)
             return response
+        return self._reschedule(ticket, str(response.status)) or response
+
+    def process_exception(
+        self, request: Request, exception: Exception
+    ) -> Request | None:
+        ticket = self._parts.tickets.get(request)
+        if ticket is None or not ticket.is_refused:
+            return None
+        return self._reschedule(ticket, type(exception).__name__)
+
+    def _reschedule(self, ticket: Ticket, reason: str) -> Request | None:
+        request = ticket.request
         self._parts.tickets.drop(ticket)
         request.meta.pop(DONT_CACHE, None)
         if OWN_FETCH in request.meta:
             request.meta["dont_retry"] = True  # Robots asks again itself
         if request.meta.get("dont_retry"):
-            return response
+            return None
         slot = self._parts.registry.slot_for(request)
         if slot is not None:
             self._parts.dead_hosts.check(request, slot)
-        return self._copy(ticket, response, slot) or response
+        return self._copy(ticket, reason, slot)
 
-    def _copy(
-        self, ticket: Ticket, response: Response, slot: Slot | None
-    ) -> Request | None:
+    def _copy(self, ticket: Ticket, reason: str, slot: Slot | None) -> Request | None:
         request = ticket.request
         marks = page_marks_of(self._crawler, request)
         if _GIVEN_UP in marks:
@@ -82,7 +92,7 @@ class RescheduleMiddleware:
         # the used-up count with it.
         done = request.meta.get(RESCHEDULES, 0) if marks else 0
         if done >= self._most(request):
-            self._tell_refusal(request, response, done)
+            self._tell_refusal(request, reason, done)
             self._give_up(request)
             return None
         copy = for_the_scheduler(request)
@@ -109,13 +119,13 @@ class RescheduleMiddleware:
         mark_page(self._crawler, request, **{_GIVEN_UP: True})
         self._parts.events.given_up(self._parts.registry.key_for(request))
 
-    def _tell_refusal(self, request: Request, response: Response, done: int) -> None:
+    def _tell_refusal(self, request: Request, reason: str, done: int) -> None:
         self._log.warning(
-            "%(request)s was refused (%(status)d) after %(done)d reschedules, "
+            "%(request)s was refused (%(reason)s) after %(done)d reschedules, "
             "passing the refusal on",
             {
                 "request": public_request(request),
-                "status": response.status,
+                "reason": reason,
                 "done": done,
             },
         )

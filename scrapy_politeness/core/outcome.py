@@ -12,12 +12,15 @@ if TYPE_CHECKING:
 
 class Verdict(Enum):
     """``BUSY`` is a refusal that has nothing to do with our rate, such as that of a
-    wiki whose database lags behind: we wait, and go on at the same rate."""
+    wiki whose database lags behind: we wait, and go on at the same rate.
+    ``UNREACHABLE`` is a connection that was refused or cut, or a gateway that found
+    nobody behind it."""
 
     SERVED = "served"
     REFUSED = "refused"
     BUSY = "busy"
     TIMED_OUT = "timed out"
+    UNREACHABLE = "unreachable"
     FAILED = "failed"
     IGNORED = "not the host's fault"
 
@@ -29,6 +32,11 @@ class Verdict(Enum):
     def is_refusal(self) -> bool:
         """Tell whether the host has said that it wants to be asked again later."""
         return self in (Verdict.REFUSED, Verdict.BUSY)
+
+    @property
+    def may_be_block(self) -> bool:
+        """Tell whether several in a row mean that the host is down, or shuts us out."""
+        return self in (Verdict.UNREACHABLE, Verdict.TIMED_OUT)
 
     @property
     def calls_for_silence(self) -> bool:
@@ -43,13 +51,15 @@ TOO_MANY_REQUESTS = "429"
 class Outcome:
     """``wait`` is how long the host asked for silence, in seconds from now, ``quota``
     what it said about how much is left. ``is_timely`` says that what it took was the
-    host's doing, and not that of a crawler with too much to do."""
+    host's doing, and not that of a crawler with too much to do. ``is_block`` says that
+    it is one of a row of failures that is no accident."""
 
     verdict: Verdict
     reason: str = ""
     wait: float | None = None
     quota: Quota | None = None
     is_timely: bool = True
+    is_block: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,7 +181,7 @@ class Tallies:
             tally.refused += 1
         elif outcome.verdict is Verdict.TIMED_OUT:
             tally.timed_out += 1
-        elif outcome.verdict is Verdict.FAILED:
+        elif outcome.verdict in (Verdict.FAILED, Verdict.UNREACHABLE):
             tally.failed += 1
         if outcome.verdict not in (Verdict.SERVED, Verdict.IGNORED):
             tally.trouble(outcome.reason)

@@ -115,6 +115,9 @@ class Site:
     their paths. Requests sent through this site as an HTTP proxy are answered as if
     it were their host.
 
+    With ``closes``, a port is closed for that many seconds as soon as one request is
+    above the limit; ``closed_at`` has the moments.
+
     Several ``backends`` have the limit and the workers each for itself, and a balancer
     that hands out requests at random.
     """
@@ -130,6 +133,7 @@ class Site:
         per_host: bool = False,
         limit_robots: bool = False,
         limit_in_flight: int | None = None,
+        closes: float | None = None,
         retry_after: Callable[[float], str] | str | None = None,
         quota_headers: Callable[[Quota], Mapping[str, str]] | None = None,
         latency: float = 0.0,
@@ -144,6 +148,9 @@ class Site:
         self.per_host = per_host
         self.limit_robots = limit_robots
         self.limit_in_flight = limit_in_flight
+        self.closes = closes
+        self.closed_at: list[float] = []
+        self._is_over = threading.Event()
         self.retry_after = retry_after
         self.quota_headers = quota_headers
         self.latency = latency
@@ -172,6 +179,7 @@ class Site:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._is_over.set()
         for listener in self._listeners.values():
             listener.stop()
 
@@ -264,12 +272,30 @@ class Site:
         quota = backend.limit.quota(key)
         if accepted:
             trouble, answer = self._by_weather(path, seconds)
+        elif self.closes:
+            self._close_port(host)
+            trouble, answer = False, Answer(drop=True)
         else:
             trouble, answer = False, self._refusal(quota.reset_after)
         if self.quota_headers is not None:
             headers = {**answer.headers, **self.quota_headers(quota)}
             answer = replace(answer, headers=headers)
         return trouble, answer
+
+    def _close_port(self, host: str) -> None:
+        now = time.monotonic()
+        if self.closed_at and now < self.closed_at[-1] + (self.closes or 0.0):
+            return
+        self.closed_at.append(now)
+        threading.Thread(target=self._close, args=(host,), daemon=True).start()
+
+    def _close(self, host: str) -> None:
+        listener = self._listeners[host]
+        port = int(listener.server_address[1])
+        listener.stop()
+        if not self._is_over.wait(self.closes):
+            self._listeners[host] = Listener(host, self, port)
+            self._listeners[host].start()
 
     def _by_weather(self, path: str, seconds: float) -> tuple[bool, Answer]:
         """Answer what no limit refuses."""

@@ -398,7 +398,7 @@ class Governor:
         in_a_row = self._backoff.in_a_row
         rate = self._rate_of(permit)
         asked = self._asked(outcome)
-        said = asked is not None or outcome.reason == TOO_MANY_REQUESTS
+        said = asked is not None or outcome.is_block or _names_the_rate(outcome)
         # The first refusal of a host, and each after another one, calls for silence
         # unless the host is known for its bad luck.
         meant = self._backoff.weight(self.unlucky)
@@ -413,6 +413,8 @@ class Governor:
             self._refused_rate = rate
             self._otherwise = otherwise
             self._said = said
+        if outcome.is_block:
+            meant = 1.0
         if self.phase is Phase.TOLD:
             self._stated_quota.doubt()
         pause = self._backoff.refused(asked, chance, meant, permit, now)
@@ -518,3 +520,7 @@ class Governor:
         if outcome.wait is None and quota is not None and quota.remaining < 1:
             return min(quota.reset, self._bounds.longest_pause)
         return outcome.wait
+
+
+def _names_the_rate(outcome: Outcome) -> bool:
+    return outcome.reason.startswith(TOO_MANY_REQUESTS)
