@@ -160,7 +160,7 @@ _GIVEN_UP = (
     "is given up (POLITENESS_GIVE_UP_AFTER",
     "Summary for {}:",
 )
-_TIMED_OUT = ("{}: rate ", "/s because of timeout; pausing", "retrying <GET http://{}")
+_TIMED_OUT = ("{}: rate ", "/s because of timeout; pausing", *_GIVEN_UP[:2])
 _TOO_LONG = ("robots.txt of http://{}", "is longer than 500 KiB")
 
 ATTACKS = (
@@ -218,8 +218,8 @@ ATTACKS = (
     Attack(
         "closed at once",
         _always(Answer(drop=True)),
-        ("Gave up retrying <GET http://{}",),
-        frozenset({"DownloadFailedError"}),
+        _GIVEN_UP,
+        frozenset({"GivenUp"}),
     ),
     Attack(
         "64 KB of headers",

@@ -310,7 +310,8 @@ class Governor:
             if verdict is Verdict.BUSY:
                 self._cut_at = now  # one silence for all that were under way
                 asked = self._asked(outcome)
-                return Advice(self._backoff.refused(asked, chance, 1.0, permit, now))
+                waited = now - permit.sent_at
+                return Advice(self._backoff.refused(asked, chance, 1.0, waited, now))
             return self._refused(permit, outcome, now, chance, otherwise)
         if verdict is Verdict.SERVED:
             self._count(permit.sent_at)
@@ -413,11 +414,12 @@ class Governor:
             self._refused_rate = rate
             self._otherwise = otherwise
             self._said = said
+        waited = now - permit.sent_at
         if outcome.is_block:
-            meant = 1.0
+            meant, waited = 1.0, 0.0
         if self.phase is Phase.TOLD:
             self._stated_quota.doubt()
-        pause = self._backoff.refused(asked, chance, meant, permit, now)
+        pause = self._backoff.refused(asked, chance, meant, waited, now)
         unlucky = 0.0 if self._belief is None else self._belief.unlucky
         self._cycle.refused(now, asked or 0.0, in_a_row, unlucky)
         self.is_recovering = True
