@@ -115,7 +115,7 @@ class RobotsProbe(Spider):
         if slot is None:
             return Finding(key, await self._ask(page, parts), None, None)
         robots = None
-        if slot.status(time.monotonic()).silent_for <= PATIENCE:
+        if slot.status(time.monotonic()).paused_for <= PATIENCE:
             robots = await self._ask(page, parts)
             parts.robots.obey(page, slot)
         status = slot.status(time.monotonic())
