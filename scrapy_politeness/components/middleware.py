@@ -23,7 +23,7 @@ from scrapy_politeness.robots.size import limit_unpacking, unlimit_download
 from scrapy_politeness.scheduling.gate import SHORT_WAIT
 from scrapy_politeness.scheduling.registry import EXEMPT
 from scrapy_politeness.scheduling.tickets import State
-from scrapy_politeness.storage.placement import FRONT, for_the_scheduler
+from scrapy_politeness.storage.marks import FRONT, for_the_scheduler
 
 if TYPE_CHECKING:
     from scrapy import Request

@@ -14,7 +14,7 @@ from redis.exceptions import ResponseError
 from redis.retry import Retry
 
 from scrapy_politeness.scrapy_redis import PoliteQueue
-from scrapy_politeness.storage.placement import Placement, Where
+from scrapy_politeness.storage.marks import Placement, Where
 from tests.support.crawl import DEFAULT_REACTOR, WARNINGS, start_crawl
 from tests.support.ready import page, parts_of, urls
 from tests.support.settings import NO_ROBOTS
