@@ -7,19 +7,25 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_politeness.components.extension import parts_if_enabled
 from scrapy_politeness.http.names import public_request
-from scrapy_politeness.robots.fetching import MAX_RESCHEDULES, OWN_FETCH, robots_site
-from scrapy_politeness.storage.marks import MARK, mark_page, page_marks_of, unmark_page
-from scrapy_politeness.storage.placement import for_the_scheduler, leave_the_scheduler
+from scrapy_politeness.robots.request import MAX_RESCHEDULES, OWN_FETCH, robots_site
+from scrapy_politeness.storage.marks import (
+    MARK,
+    for_the_scheduler,
+    leave_the_scheduler,
+    mark_page,
+    page_marks_of,
+    unmark_page,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from scrapy import Request
     from scrapy.crawler import Crawler
     from scrapy.http import Response
     from typing_extensions import Self
 
     from scrapy_politeness.core.slot import Slot
-    from collections.abc import Mapping
-
     from scrapy_politeness.scheduling.tickets import Ticket
 
 logger = logging.getLogger(__name__)
@@ -75,13 +81,13 @@ class RescheduleMiddleware:
 
     def _copy(self, ticket: Ticket, response: Response, slot: Slot) -> Request | None:
         request = ticket.request
+        is_robots = robots_site(request) is not None
         marks = page_marks_of(self._crawler, request)
         if _GIVEN_UP in marks:
             return None  # one of Scrapy's own retries
         # A spider that passes ``response.meta`` on to another request must not pass on
         # the used-up count with it.
         done = request.meta.get(RESCHEDULES, 0) if marks else 0
-        is_robots = robots_site(request) is not None
         most = self._parts.policy.max_reschedules
         if done >= (min(most, MAX_RESCHEDULES) if is_robots else most):
             self._log_refusal(request, response, done)
