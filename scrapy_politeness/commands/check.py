@@ -150,7 +150,7 @@ def as_dict(check: Check) -> dict[str, Any]:
         "robots": _robots(check),
         "limits": {name: _plain(policy.limits[name])} if name else None,
         "learned": entry if check.known and check.known.entry else None,
-        "silent_for": status.silent_for if status else 0.0,
+        "paused_for": status.paused_for if status else 0.0,
         "rate": status.rate if status else None,
         "fastest_rate": check.fastest,
         "concurrency": status.concurrency if status else None,

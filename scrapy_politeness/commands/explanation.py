@@ -115,5 +115,5 @@ def _speed(check: Check) -> Iterator[str]:
     if status.rate < _NEARLY * fastest:
         text += f" at first, at most {rate(fastest)}"
     yield f"{text}; at most {status.concurrency} in flight"
-    if status.silent_for:
-        yield f"paused for another {duration(status.silent_for)}"
+    if status.paused_for:
+        yield f"paused for another {duration(status.paused_for)}"

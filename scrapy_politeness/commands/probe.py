@@ -13,8 +13,8 @@ from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy_politeness.components.addon import Addon
 from scrapy_politeness.components.extension import PolitenessExtension
 from scrapy_politeness.config.policy import Policy
-from scrapy_politeness.robots.fetching import robots_request, site_of
-from scrapy_politeness.robots.rules import Wishes, readable
+from scrapy_politeness.robots.request import robots_request, site_of
+from scrapy_politeness.robots.rules import Directives, readable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -66,7 +66,7 @@ class RobotsFile:
     error: str | None = None
     user_agent: str | None = None
     allowed: bool = True
-    wishes: Wishes | None = None
+    wishes: Directives | None = None
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class RobotsProbe(Spider):
         if slot is None:
             return Finding(key, await self._ask(page, parts), None, None)
         robots = None
-        if slot.status(time.monotonic()).silent_for <= PATIENCE:
+        if slot.status(time.monotonic()).paused_for <= PATIENCE:
             robots = await self._ask(page, parts)
             parts.robots.obey(page, slot)
         status = slot.status(time.monotonic())
@@ -140,5 +140,5 @@ class RobotsProbe(Spider):
             response.status,
             user_agent=agent,
             allowed=rules.allowed(self.page, agent),
-            wishes=Wishes.read(readable(response.body), agent) if asks else None,
+            wishes=Directives.read(readable(response.body), agent) if asks else None,
         )

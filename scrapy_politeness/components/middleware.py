@@ -18,12 +18,16 @@ from scrapy_politeness.core.pace import NO_WAIT
 from scrapy_politeness.http.classify import classify_exception, classify_response
 from scrapy_politeness.http.names import public_request
 from scrapy_politeness.http.scrapy_internals import host_of
-from scrapy_politeness.robots.fetching import SERVER_ERRORS, robots_site
-from scrapy_politeness.robots.size import limit_unpacking, unlimit_download
+from scrapy_politeness.robots.request import (
+    SERVER_ERRORS,
+    limit_unpacking,
+    robots_site,
+    unlimit_download,
+)
 from scrapy_politeness.scheduling.gate import SHORT_WAIT
 from scrapy_politeness.scheduling.registry import EXEMPT
 from scrapy_politeness.scheduling.tickets import State
-from scrapy_politeness.storage.placement import FRONT, for_the_scheduler
+from scrapy_politeness.storage.marks import FRONT, for_the_scheduler
 
 if TYPE_CHECKING:
     from scrapy import Request

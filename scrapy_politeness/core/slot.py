@@ -471,20 +471,20 @@ class Slot:
         self.blocked_until = max(at_gate, default=-math.inf)
 
     def status(self, now: float) -> Status:
-        silent_for = max(0.0, self.blocked_until - now)
-        how = Health.PAUSED if silent_for else Health.HEALTHY
+        paused_for = max(0.0, self.blocked_until - now)
+        how = Health.PAUSED if paused_for else Health.HEALTHY
         if self._model is not None:
             governor, latency = self._model.governor, self._model.latency
-            how = health(governor, latency, paused=silent_for > 0)
+            how = health(governor, latency, paused=paused_for > 0)
         return Status(
             how,
             self.rate,
             self.ceiling,
-            silent_for,
+            paused_for,
             self.in_flight,
             self.concurrency,
             self.bad_luck,
-            self._longest_block.value if silent_for else "",
+            self._longest_block.value if paused_for else "",
         )
 
     @property

@@ -57,7 +57,7 @@ class SlotView:
         status = self.status
         if status is None:
             return "forgotten"
-        left = f", {duration(status.silent_for)} left" if status.silent_for else ""
+        left = f", {duration(status.paused_for)} left" if status.paused_for else ""
         return f"{status.health.value}{left}"
 
     @property
@@ -113,7 +113,7 @@ class Census:
 def _seconds_left(view: SlotView) -> float:
     if view.status is None or not view.pending:
         return 0.0
-    return view.pending / view.status.rate + view.status.silent_for
+    return view.pending / view.status.rate + view.status.paused_for
 
 
 class Stock:

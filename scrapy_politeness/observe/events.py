@@ -184,7 +184,7 @@ class Events:
 
     def _silenced(self, slot: Slot, cause: Cause, now: float | None = None) -> None:
         tally = self._tallies.of(slot.key)
-        tally.silent_because = cause
+        tally.paused_because = cause
         if self._sampler is not None:
             now = time.monotonic() if now is None else now
             self._sampler.silenced(slot, tally, now)

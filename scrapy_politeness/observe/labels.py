@@ -92,7 +92,7 @@ class Ledger:
 def _is_worth_it(view: SlotView) -> bool:
     tally, status = view.tally, view.status
     trouble = tally.refused + tally.timed_out + tally.failed
-    silent = status is not None and status.silent_for > 0
+    silent = status is not None and status.paused_for > 0
     return tally.sent >= _FEWEST_SENT or trouble > 0 or silent
 
 

@@ -96,7 +96,7 @@ class Sampler:
         self._note_rate(slot, tally, now)
 
     def settled(self, slot: Slot, tally: Tally, outcome: Outcome, now: float) -> None:
-        if outcome.verdict.calls_for_silence:
+        if outcome.verdict.calls_for_pause:
             self.overall.note_refusal(now)
             self._recording(tally).timeline.note_refusal(now)
         self._note_rate(slot, tally, now)

@@ -50,7 +50,7 @@ class Tally:
     troubles: Counter[str] = field(default_factory=Counter)
     # Since when a request waits for this slot, and why it is silent if it is.
     held_since: float | None = None
-    silent_because: Cause = Cause.HOST
+    paused_because: Cause = Cause.HOST
     # For the report, where one is wanted.
     recording: Recording | None = None
     # What was told of it in the log.
@@ -166,7 +166,7 @@ class Tallies:
         held = seconds - late + by_budgets
         tally.waited += held
         self.waits.note(held)
-        cause = tally.silent_because if permit.resumed else slot.bound_by
+        cause = tally.paused_because if permit.resumed else slot.bound_by
         tally.blame(cause, seconds - late)
         tally.blame(Cause.SETTINGS, by_budgets)
         is_full = permit.beside >= slot.concurrency

@@ -14,7 +14,8 @@ from scrapy.http.request import NO_CALLBACK
 from scrapy.settings import Settings
 
 from scrapy_politeness.config.policy import Policy
-from scrapy_politeness.robots.fetching import OWN_FETCH, Robots
+from scrapy_politeness.robots.fetching import Robots
+from scrapy_politeness.robots.request import OWN_FETCH
 from tests.support.crawl import REACTORS, Reactor, crawl, start_crawl
 from tests.support.settings import fixed
 from tests.support.site import Answer

@@ -14,7 +14,7 @@ from redis.exceptions import ResponseError
 from redis.retry import Retry
 
 from scrapy_politeness.scrapy_redis import PoliteQueue
-from scrapy_politeness.storage.placement import Placement, Where
+from scrapy_politeness.storage.marks import Placement, Where
 from tests.support.crawl import DEFAULT_REACTOR, WARNINGS, start_crawl
 from tests.support.ready import page, parts_of, urls
 from tests.support.settings import NO_ROBOTS
@@ -386,7 +386,7 @@ def test_more_slots_than_one_answer_tells_are_all_found(make_queue: Make) -> Non
     assert len(set(found)) == 1500
 
 
-@pytest.mark.parametrize("slot", ["{a}:*", "ü\ud800", "x" * 5000])
+@pytest.mark.parametrize("slot_key", ["{a}:*", "ü\ud800", "x" * 5000])
 def test_any_name_of_a_slot_will_do(
     slot_key: str, make_queue: Make, redis_server: RedisServer
 ) -> None:

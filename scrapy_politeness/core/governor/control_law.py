@@ -304,7 +304,7 @@ class Governor:
         """
         is_current = not stale and self.is_current(permit)
         verdict = outcome.verdict
-        if verdict.calls_for_silence:
+        if verdict.calls_for_pause:
             if not is_current:
                 return Advice(outcome.wait or 0.0)
             if verdict is Verdict.BUSY:
