@@ -237,6 +237,21 @@ def test_a_quota_that_is_told_no_more_is_kept_to_no_more() -> None:
     assert governor.rate > 1.0
 
 
+def test_a_quota_that_leaves_plenty_is_no_limit() -> None:
+    """A window that slides says when its oldest request leaves it."""
+    governor = Governor(Bounds())
+    now = 0.0
+    for _ in range(20):
+        now += 1.0
+        answer(governor, Outcome(Verdict.SERVED, quota=Quota(30, 60)), now)
+    assert governor.rate == pytest.approx(0.5, rel=0.05)
+    for _ in range(20):
+        now += 2.0
+        answer(governor, Outcome(Verdict.SERVED, quota=Quota(90, 2)), now)
+    assert governor.phase is not Phase.TOLD
+    assert governor.rate >= 1.0
+
+
 def test_a_host_that_never_refused_costs_no_memory() -> None:
     governor = Governor(Bounds())
     for second in range(1000):

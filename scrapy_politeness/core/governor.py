@@ -17,7 +17,8 @@ STEADY  some successes                           the rate that is worth its risk
                                                  what is believed now
 STEADY  a refusal                                the same, and it is lower now
 any     the host tells its quota                 TOLD: the rate that keeps to it
-TOLD    answers come without a word of it        SEARCH or STEADY, as before
+TOLD    answers say nothing of it, or that       SEARCH or STEADY, as before
+        there is plenty left for a few seconds
 ======  =======================================  =======================================
 
 **Refusal.** The rate is cut, and there is silence: as long as the host says, else as
@@ -341,7 +342,7 @@ class Governor:
                 self._go(self._goal, now)
             return
         if self.phase is Phase.TOLD:
-            if quota is None and self._told.is_out_of_date():
+            if self._told.is_out_of_date(quota, self.rate):
                 self.phase = Phase.STEADY if self._belief else Phase.SEARCH
                 self._go(self._goal, now)
             return
