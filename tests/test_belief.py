@@ -22,6 +22,7 @@ from scrapy_politeness.simulator import (
     Noise,
     Outage,
     RetryAfter,
+    SlidingWindow,
     TokenBucket,
     refused,
     simulate,
@@ -118,6 +119,15 @@ def test_a_limit_is_found_among_bad_luck(share: float, least: float, seed: int) 
     assert report.over_limit_per_100 <= 6.0
     late = [rate for now, rate in crawl.rates if now > 600]
     assert sorted(late)[len(late) // 2] == pytest.approx(8.0, rel=0.25)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_window_that_counts_what_it_refuses_is_found(seed: int) -> None:
+    server = SlidingWindow(120, 60.0, counts_refused=True)
+    crawl = Crawl(Bounds(max_rate=100.0), concurrency=16)
+    report = simulate([crawl], RetryAfter(server), seconds=1800.0, seed=seed)
+    assert report.efficiency >= 0.94
+    assert report.refusals_per_100 <= 1.0
 
 
 @pytest.mark.parametrize("reason", ["429", "503"])

@@ -307,6 +307,8 @@ class Governor:
         verdict = outcome.verdict
         if verdict.calls_for_silence:
             if not is_current:
+                if self._belief is not None and self._is_said(outcome):
+                    self._belief.add_refused(permit.sent_at)
                 return Advice(outcome.wait or 0.0)
             if verdict is Verdict.BUSY:
                 self._cut_at = now  # one silence for all that were under way
@@ -399,7 +401,7 @@ class Governor:
         in_a_row = self._backoff.in_a_row
         rate = self._rate_of(permit)
         asked = self._asked(outcome)
-        said = asked is not None or outcome.reason == TOO_MANY_REQUESTS
+        said = self._is_said(outcome)
         # The first refusal of a host, and each after another one, calls for silence
         # unless the host is known for its bad luck.
         meant = self._backoff.weight(self.unlucky)
@@ -414,6 +416,8 @@ class Governor:
             self._refused_rate = rate
             self._otherwise = otherwise
             self._said = said
+        elif said and self._belief is not None:
+            self._belief.add_refused(permit.sent_at)
         if self.phase is Phase.TOLD:
             self._told.doubt()
         pause = self._backoff.refused(asked, chance, meant, permit, now)
@@ -513,6 +517,11 @@ class Governor:
 
     def _read_rate(self, value: object) -> float:
         return self._within_bounds(positive(value))
+
+    def _is_said(self, outcome: Outcome) -> bool:
+        """Tell whether the host says that it means the rate."""
+        is_named = outcome.reason == TOO_MANY_REQUESTS
+        return is_named or self._asked(outcome) is not None
 
     def _asked(self, outcome: Outcome) -> float | None:
         quota = outcome.quota
