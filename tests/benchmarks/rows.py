@@ -25,12 +25,12 @@ from scrapy_politeness.simulator import (
     day_and_night,
     true_wait,
 )
+from scrapy_politeness.simulator.servers import Reply, Server, Wrapper
 from tests.benchmarks.laws import BOUNDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from scrapy_politeness.simulator import Server
     from scrapy_politeness.simulator.servers import CountingServer
 
 NETWORK = Network(latency=0.05, jitter=0.1)
@@ -200,6 +200,27 @@ def _balancers() -> Iterator[Row]:
         )
 
 
+class Unnamed(Wrapper[Server]):
+    """Refuses with a bare 503, as nginx does by default. Its refusals cannot be told
+    from bad luck, here neither: they are not in the table."""
+
+    def arrive(self, now: float, page: int = 0) -> Reply:
+        return self.server.arrive(now, page)._replace(reason="503")
+
+
+def _unnamed() -> Iterator[Row]:
+    limits: dict[str, Callable[[], Server]] = {
+        "bucket 8/s burst 10": lambda: TokenBucket(8.0, 10),
+        "bucket 1/s burst 5": lambda: TokenBucket(1.0, 5),
+    }
+    for name, make in limits.items():
+        yield Row(f"{name}, bare 503s", partial(_bare, make), Target(0.97))
+
+
+def _bare(make: Callable[[], Server], seed: int) -> Server:
+    return Unnamed(make())
+
+
 def _others() -> Iterator[Row]:
     """Without a target: liars, rivals, a day."""
     slow, _ = LIMITS["bucket 4/s burst 20"]
@@ -216,5 +237,6 @@ LIMIT_ROWS = [
     *_connection_limits(),
     *_queues(),
     *_balancers(),
+    *_unnamed(),
     *_others(),
 ]

@@ -22,6 +22,7 @@ from scrapy_politeness.simulator import (
     Healthy,
     Noise,
     RetryAfter,
+    SlidingWindow,
     TokenBucket,
     refused,
     simulate,
@@ -118,6 +119,15 @@ def test_a_limit_is_found_among_bad_luck(share: float, least: float, seed: int) 
     assert report.over_limit_per_100 <= 6.0
     late = [rate for now, rate in crawl.rates if now > 600]
     assert sorted(late)[len(late) // 2] == pytest.approx(8.0, rel=0.25)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_window_that_counts_what_it_refuses_is_found(seed: int) -> None:
+    server = SlidingWindow(120, 60.0, counts_refused=True)
+    crawl = Crawl(Bounds(max_rate=100.0), concurrency=16)
+    report = simulate([crawl], RetryAfter(server), seconds=1800.0, seed=seed)
+    assert report.efficiency >= 0.94
+    assert report.refusals_per_100 <= 1.0
 
 
 @pytest.mark.parametrize("reason", ["429", "503"])
@@ -235,6 +245,21 @@ def test_a_quota_that_is_told_no_more_is_kept_to_no_more() -> None:
         answer(governor, SERVED, now)
     assert governor.phase is not Phase.TOLD
     assert governor.rate > 1.0
+
+
+def test_a_quota_that_leaves_plenty_is_no_limit() -> None:
+    """A window that slides says when its oldest request leaves it."""
+    governor = Governor(Bounds())
+    now = 0.0
+    for _ in range(20):
+        now += 1.0
+        answer(governor, Outcome(Verdict.SERVED, quota=Quota(30, 60)), now)
+    assert governor.rate == pytest.approx(0.5, rel=0.05)
+    for _ in range(20):
+        now += 2.0
+        answer(governor, Outcome(Verdict.SERVED, quota=Quota(90, 2)), now)
+    assert governor.phase is not Phase.TOLD
+    assert governor.rate >= 1.0
 
 
 def test_a_host_that_never_refused_costs_no_memory() -> None:
