@@ -98,7 +98,7 @@ _LEGEND = (
     (192, "ceiling", "M0,23h20", "believed limit"),
     (328, "real", "M0,23h20", "the host's limit"),
     (470, "refused large", "M10,23h0", "refused"),
-    (560, "pause", "M0,15h20v16H0Z", "silence"),
+    (560, "pause", "M0,15h20v16H0Z", "pause"),
     (650, "other", "M0,23h20", "CUBIC instead"),
 )
 
