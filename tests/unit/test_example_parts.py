@@ -243,7 +243,7 @@ def test_while_the_lists_are_read_the_wikis_own_counts_count(ledger: Ledger) -> 
     assert Counts.read(ledger).left == 10
 
 
-def test_demo_weather_is_the_same_in_every_run() -> None:
+def test_demo_faults_are_the_same_in_every_run() -> None:
     from irowiki.demo_wiki.faults import Fault, FaultPlan, Faults
 
     plan = FaultPlan(
@@ -267,7 +267,7 @@ def test_demo_weather_is_the_same_in_every_run() -> None:
     assert 0.15 < latencies[-1] <= 0.5
 
 
-def test_calm_weather_does_nothing() -> None:
+def test_a_wiki_without_faults_has_none() -> None:
     from irowiki.demo_wiki.faults import NO_FAULTS, Faults
 
     faults = Faults(NO_FAULTS)
