@@ -93,7 +93,7 @@ def test_pauses_are_there_until_they_are_over(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "slot", ["example.org", "ключ 7", "\ud800", "a\0b", "x" * 5000]
+    "slot_key", ["example.org", "ключ 7", "\ud800", "a\0b", "x" * 5000]
 )
 @pytest.mark.parametrize("knows", [FAST, Learned(None, None, 3), Learned(0.2, 0.1, 1)])
 def test_what_was_learned_comes_back(path: Path, slot_key: str, knows: Learned) -> None:

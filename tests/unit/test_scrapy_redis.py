@@ -386,7 +386,7 @@ def test_more_slots_than_one_answer_tells_are_all_found(make_queue: Make) -> Non
     assert len(set(found)) == 1500
 
 
-@pytest.mark.parametrize("slot", ["{a}:*", "ü\ud800", "x" * 5000])
+@pytest.mark.parametrize("slot_key", ["{a}:*", "ü\ud800", "x" * 5000])
 def test_any_name_of_a_slot_will_do(
     slot_key: str, make_queue: Make, redis_server: RedisServer
 ) -> None:
