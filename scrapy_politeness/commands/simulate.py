@@ -14,14 +14,14 @@ from scrapy_politeness.config import rules
 from scrapy_politeness.config.policy import Policy
 from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.simulator import (
+    FewConnections,
     FixedWindow,
-    Healthy,
     Network,
-    Noise,
     QuotaHeaders,
+    RandomFailures,
     RetryAfter,
+    Server,
     SlidingWindow,
-    Slots,
     TokenBucket,
     error,
     refused,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from scrapy_politeness.core.governor.control_law import Bounds
     from scrapy_politeness.core.pace import Limit
-    from scrapy_politeness.simulator import Results, Server
+    from scrapy_politeness.simulator import Results
     from scrapy_politeness.simulator.results import Log
     from scrapy_politeness.simulator.servers import CountingServer
 
@@ -111,10 +111,10 @@ def run(command: ScrapyCommand, opts: Namespace) -> int:
     rate = bounds.max_rate if limit is None else limit.count / limit.period
     _check_length(seconds, rate, bounds)
     shares = {name: _share(name, opts) for name in ("failures", "resets", "timeouts")}
-    server = Healthy(rate) if limit is None else _server(limit, opts)
-    server = _with_weather(server, shares, seed)
+    server = Server(rate) if limit is None else _server(limit, opts)
+    server = _with_failures(server, shares, seed)
     if shares["timeouts"]:
-        server = Slots.under_timeouts(
+        server = FewConnections(
             server, policy.concurrency, network.round_trip, shares["timeouts"], timeout
         )
     law = Slot("host", bounds, spacing=policy.spacing, concurrency=policy.concurrency)
@@ -125,8 +125,8 @@ def run(command: ScrapyCommand, opts: Namespace) -> int:
         say_json(_as_dict(opts.limit, rate, report))
     else:
         say(_plot(report.log, rate, 0.0 if limit is None else limit.period, seconds))
-        has_weather = limit is None or any(shares.values())
-        ideal = "the possible rate" if has_weather else LIMIT
+        has_failures = limit is None or any(shares.values())
+        ideal = "the possible rate" if has_failures else LIMIT
         say(_summary(report, rate, bounds, ideal))
     return 0
 
@@ -172,13 +172,13 @@ def _server(limit: Limit, opts: Namespace) -> Server:
     return RetryAfter(server) if opts.retry_after else server
 
 
-def _with_weather(server: Server, shares: dict[str, float], seed: int) -> Server:
+def _with_failures(server: Server, shares: dict[str, float], seed: int) -> Server:
     failures = {"failures": refused(), "resets": error(), "timeouts": unanswered}
     for number, (name, failure) in enumerate(failures.items()):
         if shares[name]:
             # What fails in one way says nothing about the others.
             chance = len(failures) * seed + number
-            server = Noise(server, shares[name], failure, seed=chance)
+            server = RandomFailures(server, shares[name], failure, seed=chance)
     return server
 
 

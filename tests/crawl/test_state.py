@@ -330,8 +330,9 @@ def test_a_run_starts_near_the_limit_that_one_before_had_found_when_it_was_kille
     assert second.stats["politeness/recalled"] == 1
     assert f"Keeping learned rates in {path}" in second.log
     assert seconds_for(10, before) > 3
-    assert seconds_for(10, after) < 2.5
-    assert sum(arrival.status == 429 for arrival in after) <= 2
+    assert seconds_for(10, after) < 2.5 + server.lost
+    # Where a killed run has just met the limit, it does not know it exactly yet.
+    assert sum(arrival.status == 429 for arrival in after) <= 4
 
 
 @pytest.mark.everywhere

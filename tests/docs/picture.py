@@ -20,7 +20,7 @@ from scrapy_politeness.observe.axes import time_ticks
 from scrapy_politeness.observe.plot import Plot
 from scrapy_politeness.observe.sampler import Sampler
 from scrapy_politeness.simulator import (
-    Noise,
+    RandomFailures,
     RetryAfter,
     Steps,
     TokenBucket,
@@ -54,7 +54,7 @@ class Host:
     def server(self) -> Server:
         bucket = TokenBucket(Steps(*self.limits), burst=BURST)
         if self.bad_luck:
-            return Noise(bucket, self.bad_luck, refused())
+            return RandomFailures(bucket, self.bad_luck, refused())
         return RetryAfter(bucket)
 
 
@@ -98,7 +98,7 @@ _LEGEND = (
     (192, "ceiling", "M0,23h20", "believed limit"),
     (328, "real", "M0,23h20", "the host's limit"),
     (470, "refused large", "M10,23h0", "refused"),
-    (560, "pause", "M0,15h20v16H0Z", "silence"),
+    (560, "pause", "M0,15h20v16H0Z", "pause"),
     (650, "other", "M0,23h20", "CUBIC instead"),
 )
 

@@ -97,7 +97,7 @@ def test_a_held_host_does_not_hold_up_the_others(
     held = [a.at for a in server.arrivals if a.host == HELD]
     free = [a.at for a in server.arrivals if a.host != HELD]
     # Each process has fewer places than there are pages of the held host.
-    assert sum(at < free[-1] for at in held) < 30
+    assert sum(at < free[-1] for at in held) < 30 + 8 * server.lost
     # In sum, or it would be 24 in a second.
     second = 1 - server.jitter
     assert max(sum(0 <= b - a < second for b in held) for a in held) <= 8 + 2
