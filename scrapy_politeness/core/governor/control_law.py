@@ -15,7 +15,9 @@ SEARCH  a refusal that was bad luck, it seems    on with the search
 SEARCH  a refusal that was a limit, it seems     STEADY
 STEADY  some successes                           the rate that is worth its risk, by
                                                  what is believed now
-STEADY  a refusal                                the same, and it is lower now
+STEADY  some successes after a single refusal,   the rate doubles
+        and there is likely no limit
+STEADY  a refusal                                what is worth its risk is lower now
 any     the host tells its quota                 TOLD: the rate that keeps to it
 TOLD    answers say nothing of it, or that       SEARCH or STEADY, as before
         there is plenty left for a few seconds
@@ -75,8 +77,10 @@ if TYPE_CHECKING:
 _LEVEL_SECONDS = 1.0
 _SEARCH = 2.0
 
-# The rate never rises by more than this at a time once a host has refused.
+# Once a host has refused, the rate rises by no more than this at a time; unless there
+# is likely no limit after all, and it was just once: then it goes on as in the search.
 _RISE = 1.25
+_ONCE = 1.0
 _SUCCESSES = 10
 
 # Just under the limit, since no two requests travel equally fast.
@@ -96,7 +100,8 @@ _MOST_REPLAYED = 600
 # How likely the rate is to blame for the first refusal of a host.
 _FIRST_REFUSAL = 0.05
 
-# A refusal that is less likely than this to mean a limit does not end the search.
+# A refusal that is less likely than this to mean a limit does not end the search. A
+# host that is more likely than this to have no limit is treated as if it had none.
 _LIKELY = 0.5
 
 # So many failures without another reason, and such a share of them, are told.
@@ -375,12 +380,13 @@ class Governor:
         assert belief is not None
         belief.leak(now)
         best = belief.best_rate * _UNDER
-        is_bold = not least and not self.unlucky
-        if is_bold and belief.quantiles(_BOLD)[0] > _MUCH * self._goal:
+        likely, high = belief.quantiles(_LIKELY, _BOLD)
+        if not least and not self.unlucky and high > _MUCH * self._goal:
             best = math.inf
         # What is not in use is not known to be any good.
         in_use = max(_MUCH * belief.goodput, self._bounds.min_rate)
-        best = min(best, self._goal * _RISE)
+        is_free = likely == math.inf and belief.times < _ONCE
+        best = min(best, self._goal * (_SEARCH if is_free else _RISE))
         if best > self._goal > in_use:
             best = self._goal
         self._goal = self._within_bounds(min(max(best, least), most))
