@@ -14,9 +14,9 @@ from scrapy_politeness.config import rules
 from scrapy_politeness.config.policy import Policy, is_enabled
 from scrapy_politeness.config.settings import errors_logged
 from scrapy_politeness.core.cause import Block
+from scrapy_politeness.observe.crawl_log import log_settings
 from scrapy_politeness.observe.observers import Observers
 from scrapy_politeness.observe.reporter import publish, report_of
-from scrapy_politeness.observe.startup import tell_terms
 from scrapy_politeness.robots.size import RobotsDownload
 from scrapy_politeness.storage.job import reject_job_of_others
 
@@ -62,9 +62,8 @@ class PolitenessExtension:
         reject_job_of_others(crawler.settings)
         self.policy = Policy.read(crawler.settings, crawler.spider)
         self.parts = Parts(self.policy, crawler)
-        self._observers = Observers(
-            self.policy, self.census, self.parts.stock.tallies.waits, crawler.spider
-        )
+        waits = self.parts.census_taker.tallies.waits
+        self._observers = Observers(self.policy, self.census, waits, crawler.spider)
         crawler.signals.connect(self._spider_opened, signals.spider_opened)
         crawler.signals.connect(self._spider_closed, signals.spider_closed)
         crawler.signals.connect(self._response_received, signals.response_received)
@@ -117,7 +116,7 @@ class PolitenessExtension:
     def census(self, max_age: float = 0.0) -> Census:
         """Take stock of the crawl; a census that is not older will do, and costs
         nothing."""
-        return self.parts.stock.census(max_age)
+        return self.parts.census_taker.census(max_age)
 
     def _limited(self, slot_key: str) -> Slot:
         key = rules.checked("slot", slot_key, rules.one_slot)
@@ -129,9 +128,9 @@ class PolitenessExtension:
         return slot
 
     def _spider_opened(self, spider: Spider) -> None:
-        tell_terms(self.policy, spider, by_queue=bool(self.parts.queues))
+        log_settings(self.policy, spider, by_queue=bool(self.parts.queues))
         if self.parts.sampler is not None:
-            tallies = self.parts.stock.tallies
+            tallies = self.parts.census_taker.tallies
             self.parts.sampler.begin(time.monotonic(), tallies)
         if self.parts.fleet is not None:
             self.parts.fleet.start()
@@ -144,7 +143,7 @@ class PolitenessExtension:
         census = self.census()
         parts.events.closed(census)
         if parts.sampler is not None and self.policy.report_path is not None:
-            tallies = parts.stock.tallies
+            tallies = parts.census_taker.tallies
             report = report_of(census, tallies, parts.sampler, spider.name, reason)
             await publish(report, self.policy.report_path, spider)
         await self._observers.close()

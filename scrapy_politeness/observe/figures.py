@@ -1,7 +1,7 @@
 """The figures of a slot, one row each.
 
 Stats, metrics, the report, the command, the console and the live display are made from
-this table: a figure that is known somewhere needs one more row to appear in them.
+this table: a new figure is one more row.
 """
 
 from __future__ import annotations
@@ -91,7 +91,6 @@ FIGURES = (
 # fmt: on
 
 COUNTS = tuple(figure.name for figure in FIGURES if figure.is_count)
-LIVE = tuple(figure for figure in FIGURES if figure.is_live)
 
 
 def columns(slots: Iterable[Mapping[str, float]]) -> list[Figure]:

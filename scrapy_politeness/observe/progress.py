@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
-import sys
 import time
 from contextlib import suppress
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_politeness.core.text import duration, rate
 from scrapy_politeness.http.names import printable
-from scrapy_politeness.observe.screen import SCREEN, is_terminal
 from scrapy_politeness.scheduling.timers import Beat
 
 if TYPE_CHECKING:
@@ -20,38 +17,35 @@ if TYPE_CHECKING:
 
     from scrapy import Spider
 
-    from scrapy_politeness.config.policy import Policy
     from scrapy_politeness.core.pace import Limit
     from scrapy_politeness.observe.census import Census
 
 logger = logging.getLogger(__name__)
 
 # Seconds. A crawl of a single page needs no display.
-_FIRST = 1.0
+_FIRST_DRAWN = 1.0
 _REDRAW = 0.25
 # A spider that has found nothing new for this long may be at its end.
-_FINDING = 60.0
+_STILL_FINDING = 60.0
 
 
-class Prospect(NamedTuple):
-    """The time left, or its minimum while the spider still ``finds_more``."""
+class Eta(NamedTuple):
+    """``is_minimum`` while the spider still finds new requests."""
 
     seconds: float
-    finds_more: bool
+    is_minimum: bool
 
     def __str__(self) -> str:
-        return f"{'at least ' if self.finds_more else ''}{duration(self.seconds)} left"
+        return f"{'at least ' if self.is_minimum else ''}{duration(self.seconds)} left"
 
 
-class Outlook:
-    """``overall`` is the limit for all requests together."""
-
-    def __init__(self, overall: Limit | None) -> None:
-        self._interval = overall.interval if overall else 0.0
+class EtaEstimate:
+    def __init__(self, global_limit: Limit | None) -> None:
+        self._interval = global_limit.interval if global_limit else 0.0
         self._most_known = 0
         self._found_at = -math.inf
 
-    def judge(self, census: Census) -> Prospect | None:
+    def update(self, census: Census) -> Eta | None:
         """Return None where nothing waits."""
         known = census.done + census.pending + census.in_progress
         if known > self._most_known:
@@ -59,86 +53,57 @@ class Outlook:
             self._found_at = census.at
         if not census.pending:
             return None
-        seconds = max(census.seconds_left, census.pending * self._interval)
-        return Prospect(seconds, census.at - self._found_at < _FINDING)
-
-
-class Progress(Protocol):
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-
-def progress(
-    policy: Policy, take_census: Callable[[float], Census], spider: Spider | None
-) -> Progress | None:
-    """Choose the kind of progress that the settings and the surroundings ask for."""
-    outlook = Outlook(policy.global_limit)
-    if policy.progress or (policy.progress is None and _may_go_live(policy)):
-        return LiveProgress(take_census, outlook, spider)
-    if policy.progress is None and policy.stats_interval:
-        return LoggedProgress(take_census, outlook, spider, policy.stats_interval)
-    return None
-
-
-def _may_go_live(policy: Policy) -> bool:
-    return (
-        is_terminal(sys.stderr)
-        and policy.stats_interval > 0
-        and policy.shows_log
-        and not policy.feeds_stdout
-        and find_spec("rich") is not None
-    )
+        seconds = max(census.eta, census.pending * self._interval)
+        return Eta(seconds, census.at - self._found_at < _STILL_FINDING)
 
 
 class LiveProgress:
     def __init__(
         self,
         take_census: Callable[[float], Census],
-        outlook: Outlook,
+        global_limit: Limit | None,
         spider: Spider | None,
     ) -> None:
-        # Here, since rich may be missing, and not later, since it takes its time.
-        from scrapy_politeness.observe.dashboard import draw
+        # rich is an optional dependency, and takes too long to import in a crawl.
+        from scrapy_politeness.observe.live import DISPLAY
 
-        self._draw_board = draw
+        self._display = DISPLAY
         self._take_census = take_census
-        self._outlook = outlook
+        self._eta = EtaEstimate(global_limit)
         self._name = printable(spider.name if spider else "crawl")
         self._beat = Beat(self._draw, _REDRAW)
         self._started_at = time.monotonic()
 
     def start(self) -> None:
-        self._beat.start(_FIRST)
+        self._beat.start(_FIRST_DRAWN)
 
     def stop(self) -> None:
         self._beat.stop()
         census = self._take_census(0.0)
         took = duration(time.monotonic() - self._started_at)
-        heading = f"{self._name}: {_counts(census, None)}, after {took}"
+        heading = f"{self._name}: {_counts(census)}, after {took}"
         with suppress(OSError, ValueError):  # the terminal is gone
-            SCREEN.leave(self, self._draw_board(heading, census, *SCREEN.size()))
+            self._display.hide(self, heading, census)
 
     def _draw(self) -> None:
         census = self._take_census(_REDRAW / 2)
-        counts = _counts(census, self._outlook.judge(census))
-        heading = f"{self._name}: {counts}"
-        SCREEN.show(self, self._draw_board(heading, census, *SCREEN.size()))
+        counts = _counts(census, self._eta.update(census))
+        self._display.show(self, f"{self._name}: {counts}", census)
 
 
 class LoggedProgress:
     def __init__(
         self,
         take_census: Callable[[float], Census],
-        outlook: Outlook,
+        global_limit: Limit | None,
         spider: Spider | None,
         every: float,
     ) -> None:
         self._take_census = take_census
-        self._outlook = outlook
-        self._log = logging.LoggerAdapter(logger, {"spider": spider})
+        self._eta = EtaEstimate(global_limit)
+        self._spider = spider
         self._every = every
-        self._beat = Beat(self._tell, every)
+        self._beat = Beat(self._log, every)
 
     def start(self) -> None:
         self._beat.start(self._every)
@@ -146,30 +111,30 @@ class LoggedProgress:
     def stop(self) -> None:
         self._beat.stop()
 
-    def _tell(self) -> None:
+    def _log(self) -> None:
         census = self._take_census(1.0)
-        counts = _counts(census, self._outlook.judge(census))
-        self._log.info(
+        counts = _counts(census, self._eta.update(census))
+        logger.info(
             "Progress: %(counts)s%(slot)s",
-            {"counts": counts, "slot": _of_slot(census)},
+            {"counts": counts, "slot": _first_slot(census)},
+            extra={"spider": self._spider},
         )
 
 
-def _counts(census: Census, prospect: Prospect | None) -> str:
-    parts = [
+def _counts(census: Census, eta: Eta | None = None) -> str:
+    refused = census.total.refused + census.total.timed_out
+    parts = (
         f"{census.done} done",
         f"{census.pending} waiting",
         f"{census.in_progress} in progress",
-    ]
-    if refused := census.total.refused + census.total.timed_out:
-        parts.append(f"{refused} refused")
-    if prospect is not None:
-        parts.append(str(prospect))
+        *([f"{refused} refused"] if refused else []),
+        *([str(eta)] if eta else []),
+    )
     return ", ".join(parts)
 
 
-def _of_slot(census: Census) -> str:
-    """The slot with the most to see."""
+def _first_slot(census: Census) -> str:
+    """The most interesting one."""
     if not census.slots or (status := census.slots[0].status) is None:
         return ""
     view = census.slots[0]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 OBSERVERS: tuple[tuple[str, type, tuple[str, ...]], ...] = (
     ("progress", LiveProgress, ("_draw",)),
-    ("metrics", Metrics, ("_paint",)),
+    ("metrics", Metrics, ("_update",)),
     ("report", Sampler, ("sent", "settled")),
 )
 

@@ -16,8 +16,7 @@ from scrapy_politeness.commands.politeness import Command
 from scrapy_politeness.config.policy import SETTINGS
 from scrapy_politeness.core.governor.control_law import Bounds
 from scrapy_politeness.core.slot import Slot
-from scrapy_politeness.observe.labels import Ledger
-from scrapy_politeness.observe.metrics import Picture, Pictures
+from scrapy_politeness.observe.metrics import CensusCollector
 from scrapy_politeness.simulator import TokenBucket, simulate
 from tests.docs.documents import README, ROOT, Document, quoted
 from tests.docs.tables import REFERENCE, TABLES
@@ -102,16 +101,13 @@ def members_of_signals() -> list[str]:
 
 def test_metrics(crawler: Callable[..., Crawler]) -> None:
     parts = parts_of(crawler())
-    census = parts.stock.census(0.0)
-    waits = parts.stock.tallies.waits
-    pictures = Pictures()
-    pictures.latest = Picture(
-        census, Ledger().accounts(census), waits.cumulative(), waits.sum
-    )
+    taker = parts.census_taker
+    collector = CensusCollector()
+    collector.update(taker.census(0.0), taker.tallies.waits)
     names = {
         metric.name.removeprefix("scrapy_politeness_")
         + ("_total" if metric.type == "counter" else "")
-        for metric in pictures.collect()
+        for metric in collector.collect()
     }
     assert first_column("Metrics") | first_column("Metrics of each slot") == names
 

@@ -56,7 +56,7 @@ def test_speedups_and_waits_can_be_read_in_the_log(site: Callable[..., Site]) ->
     }
     result = crawl(urls=server.page_urls(), settings=settings)
     waits = re.findall(
-        r"DEBUG: 127.0.1.1: the next request may go in 0.\d\d s, (\d+) in the queue",
+        r"DEBUG: 127.0.1.1: next request in 0.\d\d s, (\d+) waiting",
         result.log,
     )
     # On a busy machine, some need not wait any more.
