@@ -11,7 +11,7 @@ from scrapy_politeness.core.cause import Block
 from scrapy_politeness.http.scrapy_internals import Engine
 from scrapy_politeness.observe.census import CensusTaker
 from scrapy_politeness.observe.events import Events
-from scrapy_politeness.observe.sampler import Sampler
+from scrapy_politeness.observe.timeline import Sampler
 from scrapy_politeness.robots.fetching import Robots
 from scrapy_politeness.scheduling.dead_hosts import DeadHosts
 from scrapy_politeness.scheduling.failing_pages import FailingPages

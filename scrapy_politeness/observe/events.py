@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from scrapy_politeness.core.route import Flight
     from scrapy_politeness.core.slot import Slot
     from scrapy_politeness.observe.census import Census
-    from scrapy_politeness.observe.sampler import Sampler
     from scrapy_politeness.observe.tally import Tallies, Tally
+    from scrapy_politeness.observe.timeline import Sampler
 
 logger = logging.getLogger(__name__)
 
@@ -151,7 +151,7 @@ class Events:
     def resumed(self, slot: Slot) -> None:
         self._log.debug(slot, "no longer paused")
         if self._sampler is not None:
-            self._sampler.released(self._tallies.of(slot.key), time.monotonic())
+            self._sampler.resumed(self._tallies.of(slot.key), time.monotonic())
         self._send(signals.slot_resumed, slot)
 
     def reconfigured(self, slot: Slot, rate: float | None) -> None:
@@ -186,7 +186,7 @@ class Events:
         tally.paused_by = cause
         if self._sampler is not None:
             now = time.monotonic() if now is None else now
-            self._sampler.silenced(slot, tally, now)
+            self._sampler.paused(slot, tally, now)
 
     def _warn_of_waiting(self, slot: Slot, tally: Tally) -> None:
         self._log.warning(

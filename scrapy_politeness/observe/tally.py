@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from scrapy_politeness.core.route import Flight
-    from scrapy_politeness.observe.sampler import Recording
+    from scrapy_politeness.observe.timeline import Recording
 
 # A broad crawl has millions of hosts. Up to twice as many are tallied between two
 # clean-ups.

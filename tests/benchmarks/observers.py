@@ -20,7 +20,7 @@ from scrapy import signals
 
 from scrapy_politeness.observe.metrics import Metrics
 from scrapy_politeness.observe.progress import LiveProgress
-from scrapy_politeness.observe.sampler import Sampler
+from scrapy_politeness.observe.timeline import Sampler
 from tests.benchmarks.overhead import OBSERVATION, server_process
 from tests.support.crawl import crawl
 from tests.support.spiders import Pages

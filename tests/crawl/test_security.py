@@ -14,7 +14,7 @@ from scrapy import Request
 
 import scrapy_politeness
 from scrapy_politeness.observe.reporter import write_report
-from scrapy_politeness.observe.sampler import Sampler
+from scrapy_politeness.observe.timeline import Sampler
 from scrapy_politeness.storage.state_file import StateFile
 from tests.support.crawl import start_crawl
 from tests.support.observed import Newsroom

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.governor.control_law import Bounds
 from scrapy_politeness.core.slot import Slot
-from scrapy_politeness.observe.axes import time_ticks
-from scrapy_politeness.observe.plot import Plot
-from scrapy_politeness.observe.sampler import Sampler
+from scrapy_politeness.observe.plot import Plot, time_ticks
+from scrapy_politeness.observe.timeline import Sampler
 from scrapy_politeness.simulator import (
     Noise,
     RetryAfter,

@@ -21,8 +21,8 @@ from scrapy_politeness.observe.live import draw
 from scrapy_politeness.observe.metrics import CensusCollector
 from scrapy_politeness.observe.page import render
 from scrapy_politeness.observe.reporter import report_of
-from scrapy_politeness.observe.sampler import Sampler
 from scrapy_politeness.observe.tally import Histogram, Tallies
+from scrapy_politeness.observe.timeline import Sampler
 from scrapy_politeness.sharing.redis import Keys, slot_name
 from tests.fuzz import crawls
 from tests.fuzz.texts import names

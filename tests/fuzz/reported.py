@@ -15,7 +15,7 @@ from scrapy_politeness.core.governor.control_law import Bounds
 from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.observe.page import render
 from scrapy_politeness.observe.report import MARK, read_report
-from scrapy_politeness.observe.sampler import Sampler
+from scrapy_politeness.observe.timeline import Sampler
 from scrapy_politeness.simulator.run import simulate
 from scrapy_politeness.simulator.servers import TokenBucket
 from tests.fuzz import documents

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from scrapy_politeness.core.outcome import Permit
     from scrapy_politeness.core.slot import Slot
     from scrapy_politeness.observe.report import Report
-    from scrapy_politeness.observe.sampler import Sampler
+    from scrapy_politeness.observe.timeline import Sampler
 
 
 class Newsroom:

@@ -17,8 +17,8 @@ from scrapy_politeness.observe.metrics import CensusCollector
 from scrapy_politeness.observe.page import render
 from scrapy_politeness.observe.report import read_report
 from scrapy_politeness.observe.reporter import write_report
-from scrapy_politeness.observe.sampler import Sampler
 from scrapy_politeness.observe.tally import Histogram
+from scrapy_politeness.observe.timeline import Sampler
 from scrapy_politeness.simulator import TokenBucket, simulate
 from tests.support.observed import Newsroom
 

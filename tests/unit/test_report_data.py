@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_politeness.core.governor.control_law import Bounds
+from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.core.text import percent
 from scrapy_politeness.http.names import printable
 from scrapy_politeness.observe.page import render
 from scrapy_politeness.observe.report import MARK, Report, read_report
 from scrapy_politeness.observe.reporter import MOST_LISTED, MOST_PLOTTED, write_report
-from scrapy_politeness.observe.sampler import Sampler
 from scrapy_politeness.observe.tally import MOST_TALLIED
-from scrapy_politeness.observe.timeline import MOST_BUCKETS, Timeline
+from scrapy_politeness.observe.timeline import MOST_BUCKETS, Sampler, Timeline
 from scrapy_politeness.simulator import RetryAfter, TokenBucket, simulate
 from tests.support.browser import look_at
 from tests.support.hostile import HOSTILE_NAMES
@@ -159,11 +159,11 @@ def test_nothing_is_lost_when_buckets_become_wider() -> None:
     timeline = Timeline(100.0)
     for second in range(1000):
         now = 100.0 + second
-        timeline.note_rate(now, second, None if second < 500 else 7.0)
-        timeline.note_sent(now, now + 0.7)
-        timeline.note_silence(now + 0.7, now + 1)
+        timeline.set_rate(now, second, None if second < 500 else 7.0)
+        timeline.add_sent(now, now + 0.7)
+        timeline.add_silence(now + 0.7, now + 1)
         if second % 10 == 0:
-            timeline.note_refusal(now)
+            timeline.add_refusal(now)
     assert sum(timeline.sent) == pytest.approx(1000)
     assert sum(timeline.silent) == pytest.approx(300)
     assert sum(timeline.refused) == 100
@@ -190,6 +190,17 @@ def test_a_report_that_was_read_is_the_one_that_was_written(
     copy = tmp_path / "copy.html"
     write_report(report, copy)
     assert read_report(copy) == report
+
+
+def test_a_crawl_may_end_while_a_slot_is_paused(tmp_path: Path) -> None:
+    room = crawl_of(0.0)
+    slot = new_slot("paused.example")
+    observed = room.observe(slot)
+    permit = observed.take(0.0)
+    observed.settle(permit, Outcome(Verdict.REFUSED, "429", 5.0), 0.1, 0.0)
+    report = room.report(1.3)
+    write_report(report, tmp_path / "report.html")
+    assert read_report(tmp_path / "report.html").slots[0]["silent_for"] > 3
 
 
 def _change(*path: str | int, to: Any) -> Callable[[Report], str]:
