@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     from scrapy import Spider
 
+    from scrapy_politeness.config.policy import Policy
+
 logger = logging.getLogger(__name__)
 
 _EVERY = 1.0
@@ -53,24 +55,27 @@ _ZERO: Counts = dict.fromkeys(COUNTS, 0.0)
 
 
 class Metrics:
-    """Raises OSError if the port is taken, before the crawl starts; but listens only
-    once it has started, since nothing is closed where a crawl fails before that."""
+    """Finds out at once whether the port is free, but listens only once the crawl has
+    started: nothing would be closed if it failed before that."""
 
     def __init__(
         self,
-        address: tuple[str, int],
+        policy: Policy,
         take_census: Callable[[float], Census],
         waits: Histogram,
         spider: Spider | None,
     ) -> None:
-        self._address = address
+        self._address = policy.prometheus_host, policy.prometheus_port or 0
         self._take_census = take_census
         self._waits = waits
         self._log = logging.LoggerAdapter(logger, {"spider": spider})
         self._collector = CensusCollector()
         self._server: WSGIServer | None = None
         self._beat = Beat(self._update, _EVERY)
-        _try_to_listen(*address)
+        try:
+            _try_to_listen(*self._address)
+        except OSError as error:
+            raise policy.bad_port(str(error)) from error
 
     def start(self) -> None:
         registry = CollectorRegistry()

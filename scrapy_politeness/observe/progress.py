@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import math
+import os
+import sys
 import time
 from contextlib import suppress
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_politeness.core.text import duration, rate
@@ -17,8 +20,10 @@ if TYPE_CHECKING:
 
     from scrapy import Spider
 
+    from scrapy_politeness.config.policy import Policy
     from scrapy_politeness.core.pace import Limit
     from scrapy_politeness.observe.census import Census
+    from scrapy_politeness.observe.live import LiveDisplay
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +32,75 @@ _FIRST_DRAWN = 1.0
 _REDRAW = 0.25
 # A spider that has found nothing new for this long may be at its end.
 _STILL_FINDING = 60.0
+
+
+class Progress:
+    """Shown in a ``display``, or logged where that is None. ``take_census`` takes the
+    age in seconds up to which a census may be reused."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        take_census: Callable[[float], Census],
+        spider: Spider | None,
+    ) -> None:
+        self.display = _display() if _is_live(policy) else None
+        self._take_census = take_census
+        self._spider = spider
+        self._name = printable(spider.name if spider else "crawl")
+        self._eta = EtaEstimate(policy.global_limit)
+        logged_every = policy.stats_interval if policy.progress is None else 0.0
+        self._every = _REDRAW if self.display else logged_every
+        self._beat = Beat(self._show, self._every)
+        self._started_at = time.monotonic()
+
+    def start(self) -> None:
+        if self._every:
+            self._beat.start(_FIRST_DRAWN if self.display else self._every)
+
+    def stop(self) -> None:
+        self._beat.stop()
+        if self.display is not None:
+            census = self._take_census(0.0)
+            took = duration(time.monotonic() - self._started_at)
+            heading = f"{self._name}: {_counts(census)}, after {took}"
+            with suppress(OSError, ValueError):  # the terminal is gone
+                self.display.hide(self, heading, census)
+
+    def _show(self) -> None:
+        census = self._take_census(min(1.0, self._every / 2))
+        counts = _counts(census, self._eta.update(census))
+        if self.display is not None:
+            self.display.show(self, f"{self._name}: {counts}", census)
+            return
+        logger.info(
+            "Progress: %(counts)s%(slot)s",
+            {"counts": counts, "slot": _first_slot(census)},
+            extra={"spider": self._spider},
+        )
+
+
+def _display() -> LiveDisplay:
+    # rich is an optional dependency, and takes too long to import in a running crawl.
+    from scrapy_politeness.observe.live import DISPLAY
+
+    return DISPLAY
+
+
+def _is_live(policy: Policy) -> bool:
+    if policy.progress is not None:
+        return policy.progress
+    # Not every replacement of stderr has all its methods.
+    isatty = getattr(sys.stderr, "isatty", None)
+    return (
+        isatty is not None
+        and isatty()
+        and os.environ.get("TERM") != "dumb"
+        and policy.stats_interval > 0
+        and policy.shows_log
+        and not policy.feeds_stdout
+        and find_spec("rich") is not None
+    )
 
 
 class Eta(NamedTuple):
@@ -55,70 +129,6 @@ class EtaEstimate:
             return None
         seconds = max(census.eta, census.pending * self._interval)
         return Eta(seconds, census.at - self._found_at < _STILL_FINDING)
-
-
-class LiveProgress:
-    def __init__(
-        self,
-        take_census: Callable[[float], Census],
-        global_limit: Limit | None,
-        spider: Spider | None,
-    ) -> None:
-        # rich is an optional dependency, and takes too long to import in a crawl.
-        from scrapy_politeness.observe.live import DISPLAY
-
-        self._display = DISPLAY
-        self._take_census = take_census
-        self._eta = EtaEstimate(global_limit)
-        self._name = printable(spider.name if spider else "crawl")
-        self._beat = Beat(self._draw, _REDRAW)
-        self._started_at = time.monotonic()
-
-    def start(self) -> None:
-        self._beat.start(_FIRST_DRAWN)
-
-    def stop(self) -> None:
-        self._beat.stop()
-        census = self._take_census(0.0)
-        took = duration(time.monotonic() - self._started_at)
-        heading = f"{self._name}: {_counts(census)}, after {took}"
-        with suppress(OSError, ValueError):  # the terminal is gone
-            self._display.hide(self, heading, census)
-
-    def _draw(self) -> None:
-        census = self._take_census(_REDRAW / 2)
-        counts = _counts(census, self._eta.update(census))
-        self._display.show(self, f"{self._name}: {counts}", census)
-
-
-class LoggedProgress:
-    def __init__(
-        self,
-        take_census: Callable[[float], Census],
-        global_limit: Limit | None,
-        spider: Spider | None,
-        every: float,
-    ) -> None:
-        self._take_census = take_census
-        self._eta = EtaEstimate(global_limit)
-        self._spider = spider
-        self._every = every
-        self._beat = Beat(self._log, every)
-
-    def start(self) -> None:
-        self._beat.start(self._every)
-
-    def stop(self) -> None:
-        self._beat.stop()
-
-    def _log(self) -> None:
-        census = self._take_census(1.0)
-        counts = _counts(census, self._eta.update(census))
-        logger.info(
-            "Progress: %(counts)s%(slot)s",
-            {"counts": counts, "slot": _first_slot(census)},
-            extra={"spider": self._spider},
-        )
 
 
 def _counts(census: Census, eta: Eta | None = None) -> str:

@@ -21,8 +21,7 @@ from scrapy_politeness.core.health import Health, Status
 from scrapy_politeness.core.pace import Limit
 from scrapy_politeness.observe.census import Census, SlotView
 from scrapy_politeness.observe.live import LiveDisplay, draw
-from scrapy_politeness.observe.observers import progress
-from scrapy_politeness.observe.progress import EtaEstimate, LiveProgress
+from scrapy_politeness.observe.progress import EtaEstimate, Progress
 from scrapy_politeness.observe.tally import Tally
 from tests.support.crawl import REACTORS, Reactor, crawl, start_crawl
 from tests.support.hostile import HOSTILE_NAMES, is_harmless
@@ -259,8 +258,9 @@ def test_a_terminal_that_is_gone_does_not_stop_the_end_of_a_crawl(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tty = Tty(monkeypatch)
-    live = LiveProgress(lambda age: census(), None, None)
-    live._draw()
+    policy = Policy.read(Settings({"POLITENESS_PROGRESS": True}))
+    live = Progress(policy, lambda age: census(), None)
+    live._show()
     assert sys.stderr is not tty
     monkeypatch.setattr(tty, "write", Mock(side_effect=OSError(5, "EIO")))
     live.stop()
@@ -336,15 +336,14 @@ def test_without_rich_a_terminal_gets_lines_and_a_demand_is_an_error(
 ) -> None:
     Tty(monkeypatch)
 
-    def kind() -> str:
+    def is_live() -> bool:
         policy = Policy.read(Settings())
-        made = progress(policy, lambda age: census(), None)
-        return type(made).__name__
+        return Progress(policy, lambda age: census(), None).display is not None
 
-    assert kind() == "LiveProgress"
-    for module in ("config.rules", "observe.observers"):
+    assert is_live()
+    for module in ("config.rules", "observe.progress"):
         find_spec = f"scrapy_politeness.{module}.find_spec"
         monkeypatch.setattr(find_spec, lambda name: None)
-    assert kind() == "LoggedProgress"
+    assert not is_live()
     with pytest.raises(PolicyError, match=r"PROGRESS=True: needs .* rich: pip"):
         Policy.read(Settings({"POLITENESS_PROGRESS": True}))
