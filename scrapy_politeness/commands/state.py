@@ -36,7 +36,7 @@ _WIDEST_NAME = 48
 # Key of as_dict, heading, format.
 _COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("limit", "limit", rate),
-    ("stood", "no limit at", rate),
+    ("stood", "no limit up to", rate),
     ("concurrency", "at once", str),
     ("pause_left", "pause left", duration),
     ("age", "learned", lambda seconds: f"{duration(max(0.0, seconds))} ago"),
@@ -50,11 +50,6 @@ class SlotState:
     slot: str
     entry: Entry | None
     pause_left: float
-
-    def as_row(self, wall_now: float) -> list[str]:
-        known = self.as_dict(wall_now)
-        cells = (show(known[key]) if known[key] else "" for key, _, show in _COLUMNS)
-        return [shortened(self.slot, _WIDEST_NAME), *cells]
 
     def as_dict(self, wall_now: float) -> dict[str, Any]:
         """``stood`` is the highest rate that was tried, if no limit was found."""
@@ -91,7 +86,10 @@ def add_options(parser: ArgumentParser) -> None:
 
 def run(command: ScrapyCommand, opts: Namespace) -> int:
     assert command.settings is not None
-    _check_usage(opts)
+    if opts.action == "forget" and bool(opts.hosts) == opts.all:
+        raise UsageError("forget needs host names or --all")
+    if opts.action != "forget" and opts.all:
+        raise UsageError("--all is for forget only")
     path = Path(opts.file) if opts.file else Policy.read(command.settings).state_path
     if path is None:
         raise CommandError(
@@ -134,14 +132,6 @@ def _entry(state: StateFile, slot_key: str) -> Entry | None:
         return None
 
 
-def _check_usage(opts: Namespace) -> None:
-    if opts.action == "forget":
-        if bool(opts.hosts) == opts.all:
-            raise UsageError("forget needs host names or --all")
-    elif opts.all:
-        raise UsageError("--all is for forget only")
-
-
 def _show(state: StateFile, opts: Namespace) -> int:
     wall_now = time.time()
     slots, unknown = _chosen(state, opts)
@@ -152,21 +142,25 @@ def _show(state: StateFile, opts: Namespace) -> int:
         print_json([k.as_dict(wall_now) for k in known])
     elif known:
         headings = ["host", *(heading for _, heading, _ in _COLUMNS)]
-        print_text(table(headings, [k.as_row(wall_now) for k in known]))
+        print_text(table(headings, [_row(k.as_dict(wall_now)) for k in known]))
     elif not unknown:
         print_text("Nothing is known yet.")
     return int(unknown)
 
 
+def _row(known: dict[str, Any]) -> list[str]:
+    cells = (show(known[key]) if known[key] else "" for key, _, show in _COLUMNS)
+    return [shortened(known["slot"], _WIDEST_NAME), *cells]
+
+
 def _exported(known: SlotState, wall_now: float) -> dict[str, object]:
     """With points in time instead of ages."""
-    learned = known.entry.learned.to_dict() if known.entry else {}
-    paused = known.pause_left
+    entry, pause = known.entry, known.pause_left
     return {
         "slot": known.slot,
-        **learned,
-        "learned_at": known.entry.at if known.entry else None,
-        "paused_until": wall_now + paused if paused else None,
+        **(entry.learned.to_dict() if entry else {}),
+        "learned_at": entry.at if entry else None,
+        "paused_until": wall_now + pause if pause else None,
     }
 
 

@@ -35,6 +35,9 @@ _CAUSES = {
 }
 
 
+_TOTALS = ("sent", "served", "refused", "rescheduled", "timed_out")
+
+
 class Html(str):
     """What needs no escaping."""
 
@@ -46,10 +49,15 @@ _UNKNOWN = Html("&ndash;")
 
 def render(report: Report) -> str:
     script = _asset("report.js")
-    total = report.total.series
-    overall = Plot(total, report.seconds, "all slots", smooth=True) if total else None
+    total, seconds = report.total, report.seconds
+    overall = (
+        Plot(total.series, seconds, "all slots", smooth=True).html()
+        if total.series
+        else ""
+    )
     plotted = [n for n, slot in enumerate(report.slots) if slot.series is not None]
-    left = len(report.slots) + report.others - len(plotted)
+    slots = len(report.slots) + report.others
+    left = slots - len(plotted)
     figures = columns(slot.figures for slot in report.slots)
     other = replace(report.other, name=f"{report.others:,} other slots")
     return _fill(
@@ -61,15 +69,18 @@ def render(report: Report) -> str:
         spider=report.spider,
         started=report.started,
         started_at=re.sub(r"T([\d:]*).*", r" \1 UTC", report.started),
-        duration=_duration(report.seconds),
+        duration=_duration(seconds),
         finish_reason=report.finish_reason,
         software=report.software,
-        tiles=_tiles(report),
-        causes=_causes(report.total),
+        average=text.rate(total["served"] / seconds) if seconds else _UNKNOWN,
+        waited=_duration(total["waited"]),
+        slots=f"{slots:,}",
+        **{name: f"{total[name]:,}" for name in _TOTALS},
+        causes=_causes(total),
         heads=_heads(figures),
         rows=_join(_row(slot, figures, n) for n, slot in enumerate(report.slots)),
         foot=_fill("foot", row=_row(other, figures)) if report.others else "",
-        overall=Html(overall.html()) if overall else "",
+        overall=Html(overall),
         plots=_join(_plot(report, n) for n in plotted),
         not_plotted=_fill("not_plotted", count=f"{left:,}") if left else "",
     )
@@ -107,21 +118,6 @@ def _unbroken(text: str) -> Html:
 
 def _duration(seconds: float) -> Html:
     return _unbroken(text.duration(seconds))
-
-
-def _tiles(report: Report) -> Html:
-    total, seconds = report.total, report.seconds
-    average = text.rate(total["served"] / seconds) if seconds else "?"
-    refused = f"{total['rescheduled']:,} rescheduled, {total['timed_out']:,} timed out"
-    slots = len(report.slots) + report.others
-    tiles = (
-        ("Pages", f"{total['served']:,}", f"{average} on average"),
-        ("Refused", f"{total['refused']:,}", refused),
-        ("Duration", _duration(seconds), f"{total['sent']:,} requests sent"),
-        ("Waiting", _duration(total["waited"]), "for politeness, over all slots"),
-        ("Slots", f"{slots:,}", "each with its own rate"),
-    )
-    return _join(_fill("tile", title=t, value=v, more=m) for t, v, m in tiles)
 
 
 def _causes(total: SlotReport) -> Html:

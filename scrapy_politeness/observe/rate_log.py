@@ -125,15 +125,9 @@ class RateLog(SlotLog):
             is_asked = is_pause or outcome.wait is not None
             level = logging.WARNING if is_asked else logging.INFO
             tally.logged_rate = change.new_rate
-        self.log(
-            level,
-            slot,
-            text,
-            rates=_Rates(change),
-            rate=change.new_rate,
-            reason=reason_of(outcome, change),
-            pause=change.pause,
-        )
+        reason, rate, pause = reason_of(outcome, change), change.new_rate, change.pause
+        rates = _rates(change)
+        self.log(level, slot, text, rates=rates, rate=rate, reason=reason, pause=pause)
 
     def _log_rate(
         self, slot: Slot, tally: Tally, outcome: Outcome, change: Change
@@ -150,7 +144,7 @@ class RateLog(SlotLog):
             level = logging.INFO if is_slower else self.level(slot)
             tally.logged_rate = change.new_rate
             tally.logged_overload = tally.logged_overload or change.relieved
-        self.log(level, slot, _RATE, rates=_Rates(change), reason=reason)
+        self.log(level, slot, _RATE, rates=_rates(change), reason=reason)
 
     def _log_concurrency(self, slot: Slot, tally: Tally) -> None:
         before, tally.concurrency = tally.concurrency, slot.concurrency
@@ -186,19 +180,13 @@ def reason_of(outcome: Outcome, change: Change) -> str:
     return outcome.reason or _QUOTA
 
 
-class _Rates:
-    """Formatted only when logged, with enough digits to tell the two apart."""
-
-    def __init__(self, change: Change) -> None:
-        self._change = change
-
-    def __str__(self) -> str:
-        change = self._change
-        for digits in range(3, 7):
-            old, new = f"{change.old_rate:.{digits}g}", f"{change.new_rate:.{digits}g}"
-            if old != new:
-                break
-        return f"{old}/s → {new}/s"
+def _rates(change: Change) -> str:
+    """With enough digits to tell the two apart."""
+    for digits in range(3, 7):
+        old, new = f"{change.old_rate:.{digits}g}", f"{change.new_rate:.{digits}g}"
+        if old != new:
+            break
+    return f"{old}/s → {new}/s"
 
 
 def _place(slot: Slot, outcome: Outcome) -> str | None:

@@ -27,7 +27,7 @@ from scrapy_politeness.simulator import (
     simulate,
 )
 from tests.benchmarks.laws import Cubic
-from tests.support.observed import Newsroom
+from tests.support.observed import ObservedCrawl
 
 if TYPE_CHECKING:
     from scrapy_politeness.core.outcome import Permit
@@ -117,10 +117,10 @@ def picture() -> str:
 
 
 def crawl(host: Host) -> SlotReport:
-    room = Newsroom(sampler=Sampler(0.0))
+    observed_crawl = ObservedCrawl(sampler=Sampler(0.0))
     slot = Slot("host", Bounds(), spacing=0.0, concurrency=CONCURRENCY)
-    simulate([room.observe(slot)], host.server(), seconds=SECONDS)
-    return room.report(SECONDS).slots[0]
+    simulate([observed_crawl.observe(slot)], host.server(), seconds=SECONDS)
+    return observed_crawl.report(SECONDS).slots[0]
 
 
 def cubic(host: Host) -> list[float]:

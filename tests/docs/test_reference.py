@@ -20,7 +20,7 @@ from scrapy_politeness.observe.metrics import CensusCollector
 from scrapy_politeness.simulator import TokenBucket, simulate
 from tests.docs.documents import README, ROOT, Document, quoted
 from tests.docs.tables import REFERENCE, TABLES
-from tests.support.observed import Newsroom
+from tests.support.observed import ObservedCrawl
 from tests.support.ready import parts_of
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def test_stats() -> None:
 
 
 def test_signals_with_their_arguments() -> None:
-    room = Newsroom()
+    observed_crawl = ObservedCrawl()
     received: dict[str, set[str]] = {}
     receivers = []
     for name in members_of_signals():
@@ -87,10 +87,10 @@ def test_signals_with_their_arguments() -> None:
             received.setdefault(_name, set()).update(ours)
 
         receivers.append(receive)
-        room.crawler.signals.connect(receive, getattr(signals, name))
+        observed_crawl.crawler.signals.connect(receive, getattr(signals, name))
     slot = Slot("host", Bounds(), spacing=0.0, concurrency=8)
-    simulate([room.observe(slot)], TokenBucket(4, burst=8), seconds=1800)
-    room.events.resumed(slot)
+    simulate([observed_crawl.observe(slot)], TokenBucket(4, burst=8), seconds=1800)
+    observed_crawl.events.resumed(slot)
     rows = REFERENCE.rows("Signals")
     assert {quoted(row[0])[0]: set(quoted(row[1])) for row in rows} == received
 

@@ -22,15 +22,15 @@ from tests.fuzz import documents
 from tests.fuzz.stored import folder_in_memory
 from tests.fuzz.watch import watched
 from tests.support.hostile import is_harmless
-from tests.support.observed import Newsroom
+from tests.support.observed import ObservedCrawl
 
 
 @cache
 def _sound() -> Any:
-    room = Newsroom(sampler=Sampler(0.0))
+    observed_crawl = ObservedCrawl(sampler=Sampler(0.0))
     slot = Slot("a.example", Bounds(), spacing=0.0, concurrency=8)
-    simulate([room.observe(slot)], TokenBucket(0.5, burst=5), seconds=20.0)
-    return json.loads(json.dumps(asdict(room.report(20.0))))
+    simulate([observed_crawl.observe(slot)], TokenBucket(0.5, burst=5), seconds=20.0)
+    return json.loads(json.dumps(asdict(observed_crawl.report(20.0))))
 
 
 @given(documents.like(_sound))

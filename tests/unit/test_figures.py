@@ -20,7 +20,7 @@ from scrapy_politeness.observe.reporter import write_report
 from scrapy_politeness.observe.tally import Histogram
 from scrapy_politeness.observe.timeline import Sampler
 from scrapy_politeness.simulator import TokenBucket, simulate
-from tests.support.observed import Newsroom
+from tests.support.observed import ObservedCrawl
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,15 +40,15 @@ NEW = Figure(
 
 
 @pytest.fixture
-def room(monkeypatch: pytest.MonkeyPatch) -> Newsroom:
+def observed_crawl(monkeypatch: pytest.MonkeyPatch) -> ObservedCrawl:
     """A crawl of a minute at 10/s, with one more row in the table."""
     rows = "scrapy_politeness.observe.figures.FIGURES"
     monkeypatch.setattr(rows, (*FIGURES, NEW))
-    room = Newsroom(sampler=Sampler(0.0))
+    observed_crawl = ObservedCrawl(sampler=Sampler(0.0))
     bounds = Bounds(start_rate=10.0, min_rate=10.0)
     slot = Slot("a.example", bounds, spacing=0.0, concurrency=8)
-    simulate([room.observe(slot)], TokenBucket(100, burst=5), seconds=60)
-    return room
+    simulate([observed_crawl.observe(slot)], TokenBucket(100, burst=5), seconds=60)
+    return observed_crawl
 
 
 def exposed(census: Census) -> str:
@@ -66,17 +66,20 @@ def drawn(census: Census) -> str:
     return capture.get()
 
 
-def test_a_new_figure_is_one_row(room: Newsroom, tmp_path: Path) -> None:
-    census = room.census(60.0)
-    room.events.closed(census)
-    assert room.crawler.stats is not None
-    assert room.crawler.stats.get_value("politeness/slots/a.example/per_minute") == 600
+def test_a_new_figure_is_one_row(observed_crawl: ObservedCrawl, tmp_path: Path) -> None:
+    census = observed_crawl.census(60.0)
+    observed_crawl.events.closed(census)
+    assert observed_crawl.crawler.stats is not None
+    assert (
+        observed_crawl.crawler.stats.get_value("politeness/slots/a.example/per_minute")
+        == 600
+    )
 
     text = exposed(census)
     assert "# HELP scrapy_politeness_per_minute Requests per minute\n" in text
     assert 'scrapy_politeness_per_minute{slot="a.example"} 600.0' in text
 
-    report = room.report(60.0)
+    report = observed_crawl.report(60.0)
     write_report(report, tmp_path / "report.html")
     read = read_report(tmp_path / "report.html")
     assert read == report
