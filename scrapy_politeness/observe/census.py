@@ -117,11 +117,8 @@ class CensusTaker:
         engine: Engine,
         stats: StatsCollector,
     ) -> None:
-        self._registry = registry
-        self._gate = gate
-        self._queues = queues
-        self._engine = engine
-        self._stats = stats
+        self._registry, self._gate, self._queues = registry, gate, queues
+        self._engine, self._stats = engine, stats
         self._latest: Census | None = None
         self.tallies = Tallies(self.pending)
 

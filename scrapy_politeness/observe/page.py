@@ -50,11 +50,6 @@ _UNKNOWN = Html("&ndash;")
 def render(report: Report) -> str:
     script = _asset("report.js")
     total, seconds = report.total, report.seconds
-    overall = (
-        Plot(total.series, seconds, "all slots", smooth=True).html()
-        if total.series
-        else ""
-    )
     plotted = [n for n, slot in enumerate(report.slots) if slot.series is not None]
     slots = len(report.slots) + report.others
     left = slots - len(plotted)
@@ -80,7 +75,7 @@ def render(report: Report) -> str:
         heads=_heads(figures),
         rows=_join(_row(slot, figures, n) for n, slot in enumerate(report.slots)),
         foot=_fill("foot", row=_row(other, figures)) if report.others else "",
-        overall=Html(overall),
+        overall=_plot_html(total, report, smooth=True),
         plots=_join(_plot(report, n) for n in plotted),
         not_plotted=_fill("not_plotted", count=f"{left:,}") if left else "",
     )
@@ -182,13 +177,17 @@ def _main_cause(slot: SlotReport) -> str:
 
 def _plot(report: Report, number: int) -> Html:
     slot = report.slots[number]
-    assert slot.series is not None
     parts = [f"{slot['served']:,} pages"]
     if refused := slot["refused"] + slot["timed_out"]:
         parts.append(f"{refused:,} refused or timed out")
     if cause := _main_cause(slot):
         waited = text.duration(slot["waited"])
         parts.append(f"waited {waited}, mostly for {cause}")
-    plot = Html(Plot(slot.series, report.seconds, slot.name).html())
-    caption = " · ".join(parts)
+    caption, plot = " · ".join(parts), _plot_html(slot, report)
     return _fill("plot", number=number, name=slot.name, caption=caption, plot=plot)
+
+
+def _plot_html(slot: SlotReport, report: Report, *, smooth: bool = False) -> Html:
+    if slot.series is None:
+        return Html("")
+    return Html(Plot(slot.series, report.seconds, slot.name, smooth=smooth).html())
