@@ -30,8 +30,7 @@ class PoliteQueue(SlotQueue):
     # Each is a round trip, for which the event loop waits.
     _most_passed_over = 10
 
-    # Others put requests there, too.
-    _may_doze = False
+    _is_shared = True
 
     def __init__(
         self,

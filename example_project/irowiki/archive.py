@@ -1,4 +1,4 @@
-"""Where an archive is kept: one folder for each wiki, and a job directory in there."""
+"""Where archives are kept: one folder per wiki, with its job directory inside."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Archive(NamedTuple):
 
 
 def open_archive(settings: Settings, name: str) -> Archive:
-    """Open an archive, and have the crawl's job, files and report kept there."""
+    """Open an archive, and keep the crawl's job, files and report in its folder."""
     folder = Path(settings["ARCHIVES"], name)
     # "addon": the settings of the project and of the command line come first.
     settings.set("JOBDIR", str(folder / "job"), "addon")
@@ -40,13 +40,13 @@ def open_archive(settings: Settings, name: str) -> Archive:
 def check_user_agent(user_agent: str) -> None:
     if "put-your-address-here" in user_agent:
         logger.warning(
-            "USER_AGENT in settings.py does not say yet whom the wiki's operators can "
-            "write to when this crawl is a burden: please put your address there"
+            "USER_AGENT in settings.py has no contact address yet: please add yours, "
+            "so that the wiki's operators can reach you if this crawl causes problems"
         )
 
 
 def choose_namespaces(ledger: Ledger, chosen: str) -> None:
-    """They are chosen once: the lists of an archive are made at its beginning."""
+    """They cannot be changed later: an archive lists its pages at the start."""
     if not re.fullmatch(r"content|all|\d+(,\d+)*", chosen):
         raise UsageError(
             f"namespaces={chosen} must be 'content', 'all' or numbers such as '0,6,10'"
@@ -54,28 +54,28 @@ def choose_namespaces(ledger: Ledger, chosen: str) -> None:
     earlier = ledger.noted("namespaces")
     if earlier not in (None, chosen):
         raise UsageError(
-            f"This archive was begun with namespaces={earlier}, not {chosen}; rename "
-            "its folder to begin another one"
+            f"This archive was started with namespaces={earlier}, not {chosen}; rename "
+            "its folder to start another one"
         )
     ledger.note("namespaces", chosen)
 
 
 def open_demo(settings: Settings) -> tuple[Archive, DemoWiki]:
-    """The demo begins anew when it was finished, and else goes on."""
+    """Start over if the demo is complete, otherwise resume it."""
     archive = open_archive(settings, "demo")
     if archive.ledger.is_complete:
         archive.ledger.close()
         shutil.rmtree(archive.folder)
         shutil.rmtree(settings["JOBDIR"], ignore_errors=True)
         archive = open_archive(settings, "demo")
-    # What is in the queue of an earlier run was to be asked at its address.
+    # The queue of an earlier run has requests for its address.
     wiki = _demo_wiki(int(archive.ledger.noted("port") or 0))
     archive.ledger.note("port", str(wiki.server_port))
     return archive, wiki
 
 
 def _demo_wiki(port: int) -> DemoWiki:
-    # Imported late: who reads a real wiki does not need its requirement.
+    # Imported late: a real wiki does not need its requirements.
     try:
         from irowiki.demo_wiki import DemoWiki
     except ModuleNotFoundError as error:
@@ -89,6 +89,6 @@ def _demo_wiki(port: int) -> DemoWiki:
         return DemoWiki(port=port)
     except OSError as error:
         raise UsageError(
-            f"The demo of an earlier run cannot go on, since port {port} is taken "
-            f"({error}); delete its folder to begin anew"
+            f"Cannot resume the demo of an earlier run, because port {port} is in use "
+            f"({error}); delete its folder to start over"
         ) from None

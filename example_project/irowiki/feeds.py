@@ -1,8 +1,7 @@
 """Feeds that lose nothing when the crawl is killed.
 
-A request stays in the queue until its callback has ended; so whatever a killed crawl
-has not written down comes again, if only each record is in its file, and not in a
-buffer, when its callback ends.
+A request stays in the queue until its callback has finished. So nothing is lost in a
+kill if each record is in its file, and not in a buffer, when its callback finishes.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _BLOCK = 64 * 1024
 
 
 class WholeLines(FileFeedStorage):
-    """Appends to a file, after cutting off the half line that a kill has left."""
+    """Appends to a file, after removing an incomplete line that a kill left behind."""
 
     def open(self, spider: Spider) -> IO[bytes]:
         path = Path(self.path)
@@ -45,7 +44,7 @@ class FlushedJsonLines(JsonLinesItemExporter):
 
 
 class JsonDocument(BaseItemExporter):
-    """One item, laid out for people."""
+    """One item, formatted for people."""
 
     def __init__(self, file: IO[bytes], **kwargs: Any) -> None:
         super().__init__(dont_fail=True, **kwargs)
@@ -73,8 +72,8 @@ def cut_half_line(path: Path) -> None:
 
 
 def _stop_at_once() -> None:
-    """The disk is full, say. Whatever is in progress stays in the queue if the crawl
-    has no time to end: the same command goes on from here, as after a kill."""
-    logger.critical("A record cannot be written; the crawl stops", exc_info=True)
+    """Exit as if killed, for example when the disk is full: requests in progress stay
+    in the queue, and the same command resumes the crawl."""
+    logger.critical("Cannot write a record; stopping the crawl", exc_info=True)
     logging.shutdown()
     os._exit(1)

@@ -1,10 +1,10 @@
-"""The records of an archive, one class for each file that they are written to."""
+"""The records of an archive, one class per file."""
 
 from scrapy import Field, Item
 
 
 class SiteInfo(Item):
-    """``siteinfo.json``: the wiki's own words about itself."""
+    """``siteinfo.json``: what the wiki says about itself."""
 
     general = Field()
     namespaces = Field()
@@ -14,7 +14,7 @@ class SiteInfo(Item):
 
 
 class Page(Item):
-    """``pages.jsonl``: written when the page's whole history has been."""
+    """``pages.jsonl``: written after the page's whole history."""
 
     pageid = Field()
     ns = Field()
@@ -26,8 +26,8 @@ class Page(Item):
 
 
 class Revision(Item):
-    """``revisions.jsonl``. ``hidden`` has MediaWiki's names for what it does not show;
-    a hidden text is not there at all."""
+    """``revisions.jsonl``. ``hidden`` has MediaWiki's names for what is not public; a
+    revision with a hidden text has no ``text``."""
 
     pageid = Field()
     revid = Field()
@@ -41,7 +41,7 @@ class Revision(Item):
 
 
 class File(Item):
-    """``files.jsonl``: written when the file is at ``path``, and its SHA-1 is right."""
+    """``files.jsonl``: written once the file is at ``path`` with the correct SHA-1."""
 
     title = Field()
     url = Field()

@@ -1,4 +1,4 @@
-"""What has been done of an archive, and what has not: on disk, for later runs."""
+"""What is archived and what is missing, on disk, for later runs."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _NAMES = {
 
 
 class Tally(NamedTuple):
-    """Of one kind of work: how much is done, is still to be done, has failed, and had
-    vanished when its turn came. ``parts`` counts, say, the revisions of pages."""
+    """Counts for one kind of work: done, still open, failed, and deleted in the
+    meantime (``gone``). ``parts`` are, for example, the revisions of pages."""
 
     done: int = 0
     open: int = 0
@@ -58,13 +58,13 @@ CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
 
 
-# So many are asked again before others get a chance.
+# How many are retried before others get a chance.
 _AT_ONCE = 500
 
 
 class Ledger:
-    """Survives a kill at any moment. What is to be asked next is in the scheduler's
-    queue; what is not finished when that is empty has failed, or was lost."""
+    """Survives a kill at any moment. The next requests are in the scheduler's queue;
+    what is unfinished when that is empty has failed or was lost."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ class Ledger:
         self._set(work, "failed", reason)
 
     def take_unfinished(self, most_tries: int) -> list[Work]:
-        """Return some of what is not done, and has not been returned that often."""
+        """Return some unfinished work, each piece at most ``most_tries`` times."""
         works = self._db.execute(
             "SELECT kind, key FROM work WHERE state IN ('open', 'failed') "
             "AND tries < ? LIMIT ?",

@@ -1,4 +1,4 @@
-"""What a reader of MediaWiki's API has to know: its questions, answers and errors."""
+"""MediaWiki's API: its queries, responses and errors."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ FILE_NAMESPACE = 6
 
 SITE_INFO = ("general", "namespaces", "namespacealiases", "statistics", "rightsinfo")
 
-# With the texts, "max" means 50 revisions. The newest come last, so that an edit that
-# is made meanwhile is found, too.
+# With texts, "max" means 50 revisions. The newest come last, so that edits made in the
+# meantime are found, too.
 _PAGE = {
     "prop": "info|categories|templates|revisions",
     "cllimit": "max",
@@ -34,7 +34,7 @@ _ALWAYS = {
     "action": "query",
     "format": "json",
     "formatversion": 2,
-    # Seconds: a wiki whose database lags more than that wants to be left alone.
+    # Seconds: a wiki whose database lags behind by more refuses the request.
     "maxlag": 5,
 }
 
@@ -49,7 +49,7 @@ _HIDDEN = (
 
 
 class ApiError(Exception):
-    """``may_pass``: the same question may be answered later."""
+    """``may_pass``: the same query may succeed later."""
 
     def __init__(self, code: str, info: str, *, may_pass: bool = False) -> None:
         super().__init__(f"{code}: {info}")
@@ -57,15 +57,15 @@ class ApiError(Exception):
 
 
 class Answer(NamedTuple):
-    """``rest`` is the ``continue`` object: what is to be sent back, as it is, for the
-    rest of the answer. None where there is no more."""
+    """``rest`` is the ``continue`` object, to be sent back unchanged for the rest of
+    the answer; None if there is no more."""
 
     query: Json
     rest: Json | None
 
     @property
     def pages(self) -> list[Json]:
-        # There may be none: a continued answer has only what is new.
+        # There may be none: a continued answer contains only what is new.
         return self.query.get("pages", [])  # type: ignore[no-any-return]
 
 
@@ -95,13 +95,13 @@ def wiki_name(api: str) -> str:
 
 
 def read_answer(response: Response, asked_for: Json | None = None) -> Answer:
-    """``asked_for`` is the rest that was asked for. Errors come with HTTP 200, too."""
+    """``asked_for`` is the rest that was requested. Errors may come with HTTP 200."""
     try:
         answer = json.loads(response.body)
     except ValueError:
-        raise ApiError("nonsense", "no JSON", may_pass=True) from None
+        raise ApiError("nonsense", "not JSON", may_pass=True) from None
     if not isinstance(answer, dict):
-        raise ApiError("nonsense", "no JSON object", may_pass=True)
+        raise ApiError("nonsense", "not a JSON object", may_pass=True)
     if error := answer.get("error"):
         code = str(error.get("code"))
         may_pass = code.startswith("internal_api_error")
@@ -109,17 +109,15 @@ def read_answer(response: Response, asked_for: Json | None = None) -> Answer:
     rest = answer.get("continue")
     if rest is None and not answer.get("batchcomplete"):
         # Every answer of a query has one or the other.
-        raise ApiError("nonsense", "neither complete nor to be continued")
+        raise ApiError("nonsense", "neither complete nor continued")
     if rest is not None and rest == asked_for:
-        # A single revision that is larger than the wiki's largest answer.
-        raise ApiError(
-            "nonsense", "it goes on where it has begun: too large an answer?"
-        )
+        # A single revision larger than the wiki's maximum response.
+        raise ApiError("nonsense", "it does not advance: is the response too large?")
     return Answer(answer.get("query", {}), rest)
 
 
 def merge(page: Json, part: Json) -> None:
-    """Add a part of a page to what is known of it: lists come piece by piece."""
+    """Add a part to a page: lists come piece by piece."""
     for name, value in part.items():
         if isinstance(value, list):
             page.setdefault(name, []).extend(value)

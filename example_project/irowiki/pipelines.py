@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
     from irowiki.spiders.irowiki import IrowikiSpider
 
-# What some file system or other does not allow in a name.
+# Characters that some file systems do not allow in names.
 _UNSAFE = re.compile(r'[%/\\:*?"<>|\x00-\x1f\x7f]|^\.')
-# Bytes; names longer than 255 are refused by most file systems.
+# Bytes; most file systems reject names of more than 255.
 _LONGEST_NAME = 200
 
 
 class OriginalsPipeline(FilesPipeline):
-    """Downloads the files of a wiki, and keeps only what has the right SHA-1."""
+    """Downloads the files of a wiki, and keeps only those with the correct SHA-1."""
 
     def get_media_requests(
         self, item: Any, info: MediaPipeline.SpiderInfo
     ) -> list[Request]:
         if not isinstance(item, File):
             return []
-        # The SHA-1 is that of the file as it was uploaded, not compressed for the way.
+        # The SHA-1 is that of the uploaded file, not of a compressed response.
         return [Request(item["url"], headers={"Accept-Encoding": "identity"})]
 
     def file_path(
@@ -51,7 +51,7 @@ class OriginalsPipeline(FilesPipeline):
     def media_to_download(
         self, request: Request, info: MediaPipeline.SpiderInfo, *, item: Any = None
     ) -> Any:
-        """Scrapy goes by a file's age, but a kill leaves half files."""
+        """Scrapy goes by a file's age, but a kill leaves incomplete files."""
         path = self.file_path(request, item=item)
         try:
             known = Path(self.crawler.settings["FILES_STORE"], path).read_bytes()
@@ -82,7 +82,7 @@ class OriginalsPipeline(FilesPipeline):
         item: Any,
         info: MediaPipeline.SpiderInfo,
     ) -> Any:
-        # It remembers every file, and would not try a failed one again.
+        # Scrapy remembers every file, and would not retry a failed one.
         info.downloaded.clear()
         for is_answered, found in results:
             if is_answered and found["path"]:  # type: ignore[index]
@@ -96,7 +96,7 @@ class OriginalsPipeline(FilesPipeline):
 
     def _drop(self, item: File, reason: str) -> None:
         self._spider.ledger.failed(Work("file", item["title"]), reason)
-        raise DropItem(f"{item['title']} is not as it should be: {reason}")
+        raise DropItem(f"Could not download {item['title']}: {reason}")
 
     @property
     def _spider(self) -> IrowikiSpider:
@@ -104,7 +104,7 @@ class OriginalsPipeline(FilesPipeline):
 
 
 def file_path(title: str, sha1: str) -> str:
-    """No two files share a path, also where case does not count."""
+    """No two files share a path, even if the file system ignores case."""
     name = _UNSAFE.sub(lambda char: f"%{ord(char[0]):02X}", title.partition(":")[2])
     short = name.encode()[-_LONGEST_NAME:].decode(errors="ignore")
     return f"files/{sha1[:2]}/{sha1[:10]}-{short}"
@@ -119,4 +119,4 @@ def _found(request: Request, path: str, status: str = "archived") -> FileInfo:
 
 
 def _reason(failure: Any) -> str:
-    return str(failure.value) or "no answer"
+    return str(failure.value) or "no response"

@@ -1,4 +1,4 @@
-"""One line a minute: what is archived, of how much, and how long the rest will take."""
+"""Logs once a minute what is archived, what is left and how long that will take."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 # Seconds.
 EVERY = 60.0
-# What the wiki allowed in the last minutes says most about the next hours: the rate
-# rises at first, and changes on the way.
+# The last minutes predict the next hours best: the rate rises at first, and changes
+# later.
 PERIOD = 5 * EVERY
 
 logger = logging.getLogger(__name__)
 
 
 class Estimate:
-    """How long the rest takes, by how long the last few minutes' work took."""
+    """How long the rest will take, judging by the last few minutes."""
 
     def __init__(self, now: float, done: int) -> None:
         self._marks = deque([(now, done)])
 
     def seconds_left(self, now: float, done: int, left: int) -> float | None:
-        """Return None while there is nothing to go by."""
+        """Return None while there is no basis for an estimate."""
         while len(self._marks) > 1 and self._marks[1][0] <= now - PERIOD:
             self._marks.popleft()
         then, done_then = self._marks[0]
@@ -47,18 +47,18 @@ class Estimate:
 
 
 class Progress:
-    """Tells how the archive grows, and at the end what has come of it."""
+    """Logs how the archive grows, and a summary at the end."""
 
     def __init__(
         self, crawler: Crawler, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._crawler = crawler
         self._clock = clock
-        self._loop = create_looping_call(self.tell)
+        self._loop = create_looping_call(self.log_progress)
         self._reason = ""
         crawler.signals.connect(self._opened, signals.spider_opened)
         crawler.signals.connect(self._closed, signals.spider_closed)
-        # The very last signal, so that nothing is logged after it.
+        # The very last signal, so that the summary is the end of the log.
         crawler.signals.connect(self._stopped, signals.engine_stopped)
 
     @classmethod
@@ -74,11 +74,11 @@ class Progress:
         self._estimate = Estimate(self._clock(), counts.done)
         self._loop.start(EVERY, now=False)
 
-    def tell(self) -> None:
+    def log_progress(self) -> None:
         counts = Counts.read(self._spider.ledger)
         seconds = self._estimate.seconds_left(self._clock(), counts.done, counts.left)
         logger.info(
-            "%(counts)s archived; %(left)d to go, %(eta)s",
+            "Archived %(counts)s; %(left)d to go, %(eta)s",
             {"counts": counts, "left": counts.left, "eta": _in_words(seconds)},
             extra={"spider": self._spider},
         )
@@ -96,8 +96,8 @@ class Progress:
 
 def _in_words(seconds: float | None) -> str:
     if seconds is None:
-        return "and nobody knows yet how long that takes"
+        return "time left unknown"
     for size, unit in ((3600, "h"), (60, "min")):
         if seconds >= 1.5 * size:
-            return f"about {seconds / size:.2g} {unit}"
-    return f"about {seconds:.0f} s"
+            return f"about {seconds / size:.2g} {unit} left"
+    return f"about {seconds:.0f} s left"

@@ -1,23 +1,23 @@
 BOT_NAME = "irowiki"
 SPIDER_MODULES = ["irowiki.spiders"]
 
-# Say who you are, and where you can be reached when your crawl is a burden.
+# Say who you are, and how you can be reached if your crawl causes problems.
 USER_AGENT = "irowiki-archiver/0.1 (+https://example.org/put-your-address-here)"
 
-# This is all the politeness there is: the spider knows nothing of it.
+# Everything about rates is here: the spider does not deal with them.
 ADDONS = {"scrapy_politeness.Addon": 500}
 ROBOTSTXT_OBEY = True
 CONCURRENT_REQUESTS_PER_DOMAIN = 1
 POLITENESS_START_RATE = 1
 POLITENESS_MAX_RATE = 5
-# A wiki that is read-only for an hour is waited for.
+# Enough to wait for a wiki that is read-only for an hour.
 POLITENESS_MAX_RESCHEDULES = 100
-# irowiki.progress knows more, namely how much there is in the wiki.
+# irowiki.progress knows more: the size of the wiki.
 POLITENESS_PROGRESS = False
-# Loopback is exempt by default, and the demo wiki lives on loopback.
+# Loopback is exempt by default, but the demo wiki is on loopback.
 POLITENESS_EXEMPT: list[str] = []
 
-# Each wiki has a folder in here, with the job directory (JOBDIR) of its crawl.
+# Contains a folder per wiki, with the job directory (JOBDIR) of its crawl.
 ARCHIVES = "archives"
 
 FEEDS = {
@@ -51,9 +51,9 @@ FEED_EXPORTERS = {
 ITEM_PIPELINES = {"irowiki.pipelines.OriginalsPipeline": 300}
 MEDIA_ALLOW_REDIRECTS = True
 
-# The spider asks twice only on purpose, and a filter would need ever more memory.
+# The spider only repeats requests on purpose, and a filter's memory would keep growing.
 DUPEFILTER_CLASS = "scrapy.dupefilters.BaseDupeFilter"
-# A continued question may carry several long titles; one that is left out is lost.
+# A continued query may contain several long titles; dropping it would lose pages.
 URLLENGTH_LIMIT = 0
 RETRY_TIMES = 5
 COOKIES_ENABLED = False

@@ -1,4 +1,4 @@
-"""What has come of a run, in a few lines."""
+"""The summary at the end of a run."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ if TYPE_CHECKING:
     from irowiki.ledger import Ledger, Tally
     from irowiki.spiders.irowiki import IrowikiSpider
 
-# Of what is missing, so many are named.
+# How many missing pieces are listed.
 _NAMED = 5
 
-# A wiki's own counters are kept up edit by edit, and drift.
+# A wiki's own counters are updated edit by edit, and drift.
 _TOLERANCE = 0.01
 
 
 class Counts(NamedTuple):
     pages: Tally
     files: Tally
-    # What the wiki itself has counted.
+    # The wiki's own counts.
     statistics: dict[str, int]
     are_lists_read: bool
 
@@ -47,11 +47,10 @@ class Counts(NamedTuple):
         return known - self.done
 
     def suspicions(self, namespaces: str) -> list[str]:
-        """Return where the wiki has counted more than it has listed.
+        """Return where the wiki counts more than it has listed.
 
-        It counts the pages of all namespaces together, and apart from that only
-        articles: of the pages with content those that have a link, and are no
-        redirects. So there must be at least as many.
+        It counts the pages of all namespaces together, and articles: content pages
+        that have a link and are not redirects. The lists must have at least as many.
         """
         known = {"images": self.files.known}
         if namespaces == "all":
@@ -59,7 +58,7 @@ class Counts(NamedTuple):
         elif namespaces == "content":
             known["articles"] = self.pages.known
         return [
-            f"it has listed {listed} {name}, but counts {self._counted(name)}"
+            f"the wiki listed {listed} {name}, but counts {self._counted(name)}"
             for name, listed in known.items()
             if listed < (1 - _TOLERANCE) * self._counted(name)
         ]
@@ -76,15 +75,15 @@ class Counts(NamedTuple):
 
 
 def summary(spider: IrowikiSpider, reason: str) -> tuple[int, str]:
-    """Return a text, and how serious it is."""
+    """Return the log level and the text."""
     counts = Counts.read(spider.ledger)
     level, verdict = _verdict(spider, counts, reason)
     lines = [
-        f"{counts} are archived.",
+        f"Archived {counts}.",
         verdict,
         *_about_the_wiki(spider, counts),
-        f"Refusals in this run: {_refusals(spider)}.",
-        f"The archive: {spider.folder.resolve()}",
+        f"Refused in this run: {_refusals(spider)}.",
+        f"Archive: {spider.folder.resolve()}",
         *_report(spider),
     ]
     return level, "\n    ".join(lines)
@@ -95,15 +94,15 @@ def _verdict(spider: IrowikiSpider, counts: Counts, reason: str) -> tuple[int, s
     if not gaps:
         suspicions = counts.suspicions(spider.namespaces)
         if suspicions:
-            return logging.WARNING, f"Is that all? {'; '.join(suspicions)}."
-        anew = " To archive the wiki anew, rename that folder."
-        return logging.INFO, f"Nothing is missing.{anew if _was_idle(spider) else ''}"
+            return logging.WARNING, f"Possibly incomplete: {'; '.join(suspicions)}."
+        again = " To archive the wiki again, rename the folder."
+        return logging.INFO, f"Nothing is missing.{again if _was_idle(spider) else ''}"
     if reason != "finished":
-        return logging.INFO, "To go on from here, give the same command again."
+        return logging.INFO, "To resume, run the same command again."
     return logging.ERROR, (
         f"MISSING: {', '.join(gaps)}"
         f"{' and others' if len(gaps) == _NAMED else ''}. "
-        "The same command tries again."
+        "Run the same command again to retry."
     )
 
 
@@ -117,7 +116,7 @@ def _about_the_wiki(spider: IrowikiSpider, counts: Counts) -> list[str]:
     gone = counts.pages.gone + counts.files.gone
     return [
         *([f"The wiki's own counts: {', '.join(counted)}."] if counted else []),
-        *([f"Deleted before we came to them: {gone}."] if gone else []),
+        *([f"Deleted before they could be archived: {gone}."] if gone else []),
     ]
 
 
@@ -129,13 +128,13 @@ def _refusals(spider: IrowikiSpider) -> str:
     text = str(refused)
     if refused:
         again = "all" if not given_up else f"all but {given_up}"
-        text += f", {again} asked again later"
+        text += f", {again} retried later"
     return f"{text} (demo wiki: {spider.demo.tally()})" if spider.demo else text
 
 
 def _report(spider: IrowikiSpider) -> list[str]:
     path = spider.settings["POLITENESS_REPORT"]
-    return [f"The report of the crawl: {Path(path).resolve()}"] if path else []
+    return [f"Report: {Path(path).resolve()}"] if path else []
 
 
 def _was_idle(spider: IrowikiSpider) -> bool:

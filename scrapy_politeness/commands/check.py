@@ -56,8 +56,8 @@ class Check:
         if own is None:
             return None
         spacings = [own.spacing, own.floor]
-        if policy.robots and robots and robots.wishes and robots.wishes.delay:
-            spacings.append(min(robots.wishes.delay, policy.robots_max_delay))
+        if policy.robots and robots and robots.directives and robots.directives.delay:
+            spacings.append(min(robots.directives.delay, policy.robots_max_delay))
         shared = (policy.global_limit, policy.ip_limit)
         spacing = max(*spacings, *(limit.interval for limit in shared if limit))
         return min(own.bounds.max_rate, 1 / spacing) if spacing else own.bounds.max_rate
@@ -148,7 +148,7 @@ def _as_dict(check: Check) -> dict[str, Any]:
         "robots": finding.robots and _robots_as_dict(check, finding.robots),
         "limits": {name: plain} if name else None,
         "learned": learned.as_dict(time.time()) if learned and learned.entry else None,
-        "silent_for": status.silent_for if status else 0.0,
+        "paused_for": status.paused_for if status else 0.0,
         "rate": status.rate if status else None,
         "fastest_rate": check.fastest,
         "concurrency": status.concurrency if status else None,
@@ -156,7 +156,7 @@ def _as_dict(check: Check) -> dict[str, Any]:
 
 
 def _robots_as_dict(check: Check, robots: RobotsFile) -> dict[str, Any]:
-    wishes = robots.wishes
+    delay, seconds, hours = robots.directives or (None, None, None)
     return {
         "url": without_credentials(robots.url),
         "status": robots.status,
@@ -164,9 +164,9 @@ def _robots_as_dict(check: Check, robots: RobotsFile) -> dict[str, Any]:
         "user_agent": robots.user_agent,
         "allowed": robots.allowed,
         "obeyed": check.obeys_robots,
-        "crawl_delay": wishes.crawl_delay if wishes else None,
-        "seconds_per_request": wishes.request_rate if wishes else None,
-        "visit_time": str(wishes.hours) if wishes and wishes.hours else None,
+        "crawl_delay": delay,
+        "seconds_per_request": seconds,
+        "visit_time": str(hours) if hours else None,
         "delays_obeyed": check.policy.robots,
     }
 
@@ -206,7 +206,7 @@ def _robots(check: Check) -> Iterator[str]:
 
 
 def _wishes(robots: RobotsFile) -> Iterator[str]:
-    delay, seconds, hours = robots.wishes or (None, None, None)
+    delay, seconds, hours = robots.directives or (None, None, None)
     if delay is not None:
         yield f"Crawl-delay of {delay:.6g} s"
     if seconds is not None:
@@ -257,5 +257,5 @@ def _speed(check: Check) -> Iterator[str]:
     if status.rate < _NEARLY * fastest:
         text += f" at first, at most {rate(fastest)}"
     yield f"{text}; at most {status.concurrency} in flight"
-    if status.silent_for:
-        yield f"paused for another {duration(status.silent_for)}"
+    if status.paused_for:
+        yield f"paused for another {duration(status.paused_for)}"

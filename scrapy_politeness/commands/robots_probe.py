@@ -13,8 +13,8 @@ from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy_politeness.components.addon import Addon
 from scrapy_politeness.components.extension import PolitenessExtension
 from scrapy_politeness.config.policy import Policy
-from scrapy_politeness.robots.fetching import robots_request, site_of
-from scrapy_politeness.robots.rules import Wishes, readable
+from scrapy_politeness.robots.request import robots_request, site_of
+from scrapy_politeness.robots.rules import Directives, readable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -55,15 +55,15 @@ _OVERRIDES: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class RobotsFile:
-    """``wishes`` are what it asks for, obeyed or not. As in Scrapy, ``allowed`` follows
-    from the body, whatever the status is."""
+    """``directives`` may be obeyed or not. As in Scrapy, ``allowed`` follows from the
+    body, whatever the status is."""
 
     url: str
     status: int | None = None
     error: str | None = None
     user_agent: str | None = None
     allowed: bool = True
-    wishes: Wishes | None = None
+    directives: Directives | None = None
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class RobotsProbe(Spider):
         if slot is None:
             return Finding(key, await self._ask(page, parts), None, None)
         robots = None
-        if slot.status(time.monotonic()).silent_for <= _PATIENCE:
+        if slot.status(time.monotonic()).paused_for <= _PATIENCE:
             robots = await self._ask(page, parts)
             parts.robots.obey(page, slot)
         status = slot.status(time.monotonic())
@@ -130,11 +130,13 @@ class RobotsProbe(Spider):
     def _read(self, response: Response, agent: str) -> RobotsFile:
         parser = load_object(self.crawler.settings["ROBOTSTXT_PARSER"])
         rules = build_from_crawler(parser, self.crawler, response.body)
-        asks = response.status < 400
+        directives = None
+        if response.status < 400:
+            directives = Directives.read(readable(response.body), agent)
         return RobotsFile(
             response.url,
             response.status,
             user_agent=agent,
             allowed=rules.allowed(self.page, agent),
-            wishes=Wishes.read(readable(response.body), agent) if asks else None,
+            directives=directives,
         )

@@ -99,15 +99,15 @@ def run(command: ScrapyCommand, opts: Namespace) -> int:
     bounds = policy.bounds
     rate = limit.count / limit.period if limit else bounds.max_rate
     _check_length(seconds, rate, bounds)
-    server = _server(limit, opts) if limit else simulator.Healthy(rate)
+    server = _server(limit, opts) if limit else simulator.Server(rate)
     network = simulator.Network(latency)
     for number, (name, share) in enumerate(shares.items()):
         if share:
             # The kinds of failures are independent of each other.
-            chance = len(shares) * seed + number
-            server = simulator.Noise(server, share, _FAILURES[name][0], seed=chance)
+            chance, failure = len(shares) * seed + number, _FAILURES[name][0]
+            server = simulator.RandomFailures(server, share, failure, seed=chance)
     if shares["timeouts"]:
-        server = simulator.Slots.under_timeouts(
+        server = simulator.FewConnections(
             server, policy.concurrency, network.round_trip, shares["timeouts"], timeout
         )
     slot = Slot("host", bounds, spacing=policy.spacing, concurrency=policy.concurrency)

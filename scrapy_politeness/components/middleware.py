@@ -18,12 +18,16 @@ from scrapy_politeness.core.pace import NO_WAIT
 from scrapy_politeness.http.classify import classify_exception, classify_response
 from scrapy_politeness.http.names import public_request
 from scrapy_politeness.http.scrapy_internals import host_of
-from scrapy_politeness.robots.fetching import SERVER_ERRORS, robots_site
-from scrapy_politeness.robots.size import limit_unpacking, unlimit_download
+from scrapy_politeness.robots.request import (
+    SERVER_ERRORS,
+    limit_unpacking,
+    robots_site,
+    unlimit_download,
+)
 from scrapy_politeness.scheduling.gate import SHORT_WAIT
 from scrapy_politeness.scheduling.registry import EXEMPT
 from scrapy_politeness.scheduling.tickets import State
-from scrapy_politeness.storage.placement import FRONT, for_the_scheduler
+from scrapy_politeness.storage.marks import FRONT, for_the_scheduler
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -127,6 +131,13 @@ class PolitenessMiddleware:
         ticket = self._parts.tickets.get(request)
         if ticket is not None:
             outcome = classify_exception(exception, request)
+            if ticket.flight is not None and ticket.state is State.SENT:
+                slot = ticket.flight.route.slot
+                outcome = slot.judged(ticket.flight.permit, outcome)
+                is_noise = outcome.verdict is Verdict.UNREACHABLE
+                ticket.is_refused = outcome.is_block or (
+                    is_noise and slot.cuts_connections
+                )
             self._parts.feedback.end(ticket, outcome)
 
     def _downloaded(self, response: Response, request: Request) -> None:
@@ -138,9 +149,11 @@ class PolitenessMiddleware:
         if is_robots:
             codes |= SERVER_ERRORS
         outcome = classify_response(response, codes, time.time())
+        outcome = ticket.flight.route.slot.judged(ticket.flight.permit, outcome)
         ticket.is_refused = outcome.verdict.is_refusal
         route = ticket.flight.route
-        if outcome.verdict is Verdict.REFUSED and not is_robots:
+        is_refusal = outcome.verdict is Verdict.REFUSED and not outcome.is_block
+        if is_refusal and not is_robots:
             failing = self._parts.failing_pages
             outcome = failing.refused(ticket, route.slot, response.status, outcome)
         self._parts.feedback.end(ticket, outcome)

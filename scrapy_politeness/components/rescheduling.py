@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scrapy_politeness.components.extension import parts_if_enabled
 from scrapy_politeness.http.names import public_request
-from scrapy_politeness.robots.fetching import MAX_RESCHEDULES, OWN_FETCH, robots_site
-from scrapy_politeness.storage.marks import MARK, mark_page, page_marks_of, unmark_page
-from scrapy_politeness.storage.placement import for_the_scheduler, leave_the_scheduler
+from scrapy_politeness.robots.request import MAX_RESCHEDULES, OWN_FETCH, robots_site
+from scrapy_politeness.storage.marks import (
+    MARK,
+    for_the_scheduler,
+    leave_the_scheduler,
+    mark_page,
+    page_marks_of,
+    unmark_page,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from scrapy import Request
     from scrapy.crawler import Crawler
     from scrapy.http import Response
@@ -23,7 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RESCHEDULES = "politeness_reschedules"
-# It was given up already: Scrapy's own retries may follow.
+# Given up already; Scrapy's own retries may follow.
 _GIVEN_UP = "given_up"
 _REFUSED = "refused"
 
@@ -60,62 +68,67 @@ class RescheduleMiddleware:
             if MARK in request.meta:
                 unmark_page(request)
             return response
+        return self._reschedule(ticket, str(response.status)) or response
+
+    def process_exception(
+        self, request: Request, exception: Exception
+    ) -> Request | None:
+        ticket = self._parts.tickets.get(request)
+        if ticket is None or not ticket.is_refused:
+            return None
+        return self._reschedule(ticket, type(exception).__name__)
+
+    def _reschedule(self, ticket: Ticket, reason: str) -> Request | None:
+        request = ticket.request
         self._parts.tickets.drop(ticket)
         request.meta.pop(DONT_CACHE, None)
         if OWN_FETCH in request.meta:
             request.meta["dont_retry"] = True  # Robots asks again itself
         if request.meta.get("dont_retry"):
-            return response
-        slot = self._parts.registry.slot_for(request)
-        if slot is not None:
-            self._parts.dead_hosts.check(request, slot)
-        return self._copy(ticket, response, slot) or response
+            return None
+        assert ticket.flight is not None
+        slot = ticket.flight.route.slot
+        self._parts.dead_hosts.check(request, slot)
+        return self._copy(ticket, reason, slot)
 
-    def _copy(
-        self, ticket: Ticket, response: Response, slot: Slot | None
-    ) -> Request | None:
+    def _copy(self, ticket: Ticket, reason: str, slot: Slot) -> Request | None:
         request = ticket.request
+        is_robots = robots_site(request) is not None
         marks = page_marks_of(self._crawler, request)
         if _GIVEN_UP in marks:
             return None  # one of Scrapy's own retries
-        # A spider that hands ``response.meta`` on to another request must not hand on
+        # A spider that passes ``response.meta`` on to another request must not pass on
         # the used-up count with it.
         done = request.meta.get(RESCHEDULES, 0) if marks else 0
-        if done >= self._most(request):
-            self._tell_refusal(request, response, done)
-            self._give_up(request)
+        most = self._parts.policy.max_reschedules
+        if done >= (min(most, MAX_RESCHEDULES) if is_robots else most):
+            self._log_refusal(request, reason, done)
+            self._give_up(request, slot, marks)
             return None
         copy = for_the_scheduler(request)
-        if slot is not None and robots_site(request) is None:
-            placement = self._parts.failing_pages.placement(ticket, slot)
-            if placement is None:
-                self._give_up(request)
-                return None
-            placement.put_on(copy)
-            self._parts.failing_pages.remember(ticket, copy)
-        self._parts.events.rescheduled(self._parts.registry.key_for(copy))
+        if is_robots:
+            mark_page(self._crawler, copy, {_REFUSED: True})
+        elif not self._parts.failing_pages.place(copy, ticket, slot):
+            self._give_up(request, slot, marks)
+            return None
+        self._parts.events.rescheduled(slot.key)
         copy.meta.pop("cached_response", None)  # HttpCache's, and not serialisable
         copy.meta[RESCHEDULES] = done + 1
-        mark_page(self._crawler, copy, **{_REFUSED: True})
         return copy
 
-    def _most(self, request: Request) -> int:
-        most = self._parts.policy.max_reschedules
-        return most if robots_site(request) is None else min(most, MAX_RESCHEDULES)
-
-    def _give_up(self, request: Request) -> None:
+    def _give_up(self, request: Request, slot: Slot, marks: Mapping[str, Any]) -> None:
         if robots_site(request) is not None:
             request.meta["dont_retry"] = True  # RetryMiddleware would ask on
-        mark_page(self._crawler, request, **{_GIVEN_UP: True})
-        self._parts.events.given_up(self._parts.registry.key_for(request))
+        mark_page(self._crawler, request, {**marks, _GIVEN_UP: True})
+        self._parts.events.given_up(slot.key)
 
-    def _tell_refusal(self, request: Request, response: Response, done: int) -> None:
+    def _log_refusal(self, request: Request, reason: str, done: int) -> None:
         self._log.warning(
-            "%(request)s was refused (%(status)d) after %(done)d reschedules, "
+            "%(request)s was refused (%(reason)s) after %(done)d reschedules, "
             "passing the refusal on",
             {
                 "request": public_request(request),
-                "status": response.status,
+                "reason": reason,
                 "done": done,
             },
         )

@@ -62,7 +62,7 @@ class Policy:
         "successes before the rate is doubled, until a limit is found")
     backoff_base: float = setting("POLITENESS_BACKOFF_BASE", 5.0, rules.positive,
         "the pause after a refusal without Retry-After; "
-        "[shorter](how-it-works.md#how-long-it-is-silent) if it may be bad luck. "
+        "[shorter](how-it-works.md#how-long-it-pauses) if it may be bad luck. "
         "Doubles with each refusal in a row, and then also overrides a smaller "
         "Retry-After")
     backoff_max: float = setting("POLITENESS_BACKOFF_MAX", 300.0, rules.positive,

@@ -1,4 +1,4 @@
-"""Why a request did not go earlier, and why a slot sends nothing."""
+"""Why a request was not sent earlier, and why a slot is paused."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from enum import Enum
 
 class Cause(Enum):
     """``START`` is the search for a host's limit, which begins at the start rate;
-    ``ANSWERS`` are those that a full slot waited for; ``CRAWLER`` is the rest: a full
-    downloader, a busy process."""
+    a full slot waits for ``ANSWERS``; ``CRAWLER`` is the rest: a full downloader, a
+    busy process."""
 
     HOST = "the host"
     ROBOTS = "robots.txt"
@@ -28,7 +28,7 @@ class Block(Enum):
     """``ROBOTS`` keeps requests in the queue until robots.txt is known; it does not
     stop what is at the gate, which robots.txt itself has to pass."""
 
-    PAUSE = "the host asked for silence"
+    PAUSE = "the host asked for a pause"
     HOLD = "the spider holds it"
     HOURS = "outside the Visit-time of its robots.txt"
     ROBOTS = "its robots.txt is not known yet"

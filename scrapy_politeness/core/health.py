@@ -1,4 +1,4 @@
-"""How a slot is doing: one word, and a few figures."""
+"""How a slot is doing."""
 
 from __future__ import annotations
 
@@ -21,25 +21,24 @@ class Health(Enum):
 @dataclass(frozen=True, slots=True)
 class Status:
     """``rate`` is how many requests per second are sent now, ``ceiling`` how many the
-    host is believed to allow, if that is known. ``silent_for`` are the seconds that
-    are left of a pause or a hold, and ``silent_because`` says why. Of ``concurrency``
-    requests that may be under way at once, ``in_flight`` are. ``bad_luck`` is the share
-    of the requests that fail whatever the rate, 0 until that is known."""
+    host is believed to allow, if that is known. ``paused_for`` are the seconds left of
+    a pause or a hold, and ``paused_because`` says why. Of ``concurrency`` requests that
+    may be under way at once, ``in_flight`` are. ``bad_luck`` is the share of requests
+    that fail whatever the rate, 0 until that is known."""
 
     health: Health
     rate: float
     ceiling: float | None
-    silent_for: float
+    paused_for: float
     in_flight: int
     concurrency: int
     bad_luck: float = 0.0
-    silent_because: str = ""
+    paused_because: str = ""
 
 
 def health(governor: Governor, latency: Latency, *, paused: bool) -> Health:
-    """A host is overloaded while requests of ours pile up there, and degraded while it
-    recovers from a refusal or gets less than it could, so that they do not. ``paused``
-    says that nothing is sent for now."""
+    """A host is overloaded while our requests pile up there, and degraded while it
+    recovers from a refusal or is spared so that they do not."""
     if paused:
         return Health.PAUSED
     if latency.is_overloaded:

@@ -19,16 +19,15 @@ class Hours:
     end: int
 
     def __str__(self) -> str:
-        return f"from {_clock_time(self.start)} to {_clock_time(self.end)} UTC"
+        clock_times = (
+            f"{seconds // 3600:02}:{seconds // 60 % 60:02}"
+            for seconds in (self.start, self.end)
+        )
+        return f"from {' to '.join(clock_times)} UTC"
 
     def begin_in(self, wall_now: float) -> float:
-        """Return the seconds until they begin; 0 inside them."""
+        """Return the seconds until they begin; 0 during them."""
         length = (self.end - self.start) % _DAY or _DAY
         # A Unix day has 86,400 seconds, whatever happens to UTC.
         since_start = (wall_now - self.start) % _DAY
         return 0.0 if since_start < length else _DAY - since_start
-
-
-def _clock_time(seconds: int) -> str:
-    minutes = seconds // 60
-    return f"{minutes // 60:02}:{minutes % 60:02}"

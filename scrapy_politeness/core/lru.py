@@ -1,4 +1,4 @@
-"""A mapping that forgets what was not used for longest."""
+"""A mapping that forgets its least recently used entries."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ if TYPE_CHECKING:
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
-# Of those that may not go yet, so many are passed over with each new one: enough to
-# find the others in time, few enough never to be felt.
+# How many entries that may not go are passed over with each new one.
 _MOST_PASSED_OVER = 8
 
 
 class LRU(OrderedDict[_K, _V]):
-    """Keeps the ``most`` entries used last, and those that ``may_go`` returns False
-    for, however many they are. To look one up with ``get`` is not to use it."""
+    """Keeps the ``most`` entries used last, and those for which ``may_go`` returns
+    False, however many they are. ``get`` does not count as use."""
 
     def __init__(self, most: int, may_go: Callable[[_K, _V], bool]) -> None:
         super().__init__()

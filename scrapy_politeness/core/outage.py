@@ -1,4 +1,4 @@
-"""Hosts that do nothing but refuse, until there is no hope left."""
+"""Hosts that refuse everything, until they count as dead."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _FEWEST_TIMES = 5
 
 @dataclass(slots=True)
 class Outage:
-    """Nothing was served ``since`` then, which was found out so many ``times``; the
-    last time at ``until``, because of ``reason``."""
+    """Nothing was served from ``since`` to ``until``, in ``times`` attempts; the last
+    one failed because of ``reason``."""
 
     since: float
     until: float
@@ -31,9 +31,8 @@ class Outage:
 
 
 class Outages:
-    """``patience`` is how many seconds a host may refuse; 0 for ever. Of hosts with
-    an outage, the ``most`` that were heard of last are remembered, and those of which
-    ``may_forget`` returns False."""
+    """A host may refuse for ``patience`` seconds; 0 means forever. The ``most`` recent
+    outages are remembered, and those for which ``may_forget`` returns False."""
 
     def __init__(
         self, patience: float, most: int, may_forget: Callable[[str], bool]
@@ -44,13 +43,12 @@ class Outages:
     def observe(
         self, key: str, outcome: Outcome, now: float, *, is_news: bool
     ) -> Outage | None:
-        """Learn from a finished request; what was refused together with others counts
-        once, with the one that ``is_news``. Return the outage, if it is one."""
-        # A redirect that asks for silence leads nowhere if the next one does, too.
-        refused = outcome.verdict.calls_for_silence or bool(outcome.wait)
-        if not refused:
+        """Learn from a finished request; requests refused together count once, with
+        the one that ``is_news``. Return the outage, if it is one."""
+        # A redirect that asks for a pause leads nowhere if the next one does, too.
+        if not outcome.verdict.calls_for_pause and not outcome.wait:
             if outcome.verdict is Verdict.SERVED and key in self._outages:
-                del self._outages[key]
+                self.forget(key)
             return None
         if key not in self._outages:
             self._outages[key] = Outage(now, now, 0, outcome.reason)
@@ -70,5 +68,4 @@ class Outages:
         return self._outages.get(key)
 
     def forget(self, key: str) -> None:
-        if key in self._outages:
-            del self._outages[key]
+        self._outages.pop(key, None)

@@ -1,4 +1,4 @@
-"""When may the next request go."""
+"""When the next request may be sent."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ PROMPT = 0.05
 # A request that is handed out needs a few turns of the event loop to get to the gate.
 HEAD_START = 0.005
 
-# Seconds. A wait that nobody needs to hear of: a request that is handed out a little
-# early waits a few milliseconds.
+# Seconds. A shorter wait is not reported: a request that is handed out a little early
+# waits a few milliseconds.
 NO_WAIT = 0.05
 
-# Where robots.txt has to come first, it needs longer. Until it is sent, no more are
+# Where robots.txt has to come first, it takes longer. Until it is sent, no more are
 # handed out than could be sent in this time.
 ON_THE_WAY = 0.05
 
-# Not all take equally long: so many times as many as can be sent in the time that the
-# way usually takes may be on it.
+# How many may be on a long way, as a multiple of what can be sent in the time that it
+# usually takes; not all take equally long.
 _ENOUGH = 1.25
 
 _UNITS = {
@@ -47,8 +47,8 @@ _LIMIT = re.compile(r"\s*([0-9]+)\s*/\s*([0-9]+(?:\.[0-9]+)?)?\s*([a-z]+)\s*")
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """At most ``count`` requests in ``period`` seconds. ``slack`` is by how much, in
-    seconds, one may come late without the next ones being put off for it."""
+    """At most ``count`` requests in ``period`` seconds. ``slack`` is how many seconds
+    one may be late without delaying the next ones."""
 
     count: int
     period: float
@@ -84,7 +84,7 @@ class Limit:
 
     @property
     def floor(self) -> float:
-        """The spacing that no two requests may undercut for that."""
+        """The spacing that no two requests may undercut."""
         return 0.0 if self._margin >= _FORGIVEN_LATENESS else self.interval
 
     @property
@@ -94,7 +94,7 @@ class Limit:
 
 class Pace:
     """Even spacing, counted from the start of the previous request, with bursts of up
-    to ``burst`` requests after a time of rest (a token bucket).
+    to ``burst`` requests after an idle time (a token bucket).
 
     In a time t, no more than ``t / interval + burst`` requests go. ``interval`` is the
     spacing to keep on average; ``floor`` is one that no two requests may undercut.
@@ -107,7 +107,7 @@ class Pace:
     def __init__(self, burst: int = 1) -> None:
         self._burst = burst
         self._last = -math.inf
-        # So many tokens there were at that time; negative if some went too early.
+        # The tokens at that time; negative if some requests were sent too early.
         self._tokens = float(burst)
         self._at = -math.inf
 
@@ -119,7 +119,7 @@ class Pace:
         return True
 
     def lateness(self, now: float, interval: float, floor: float = 0.0) -> float:
-        """Return for how long one more request could have gone already."""
+        """Return how long ago one more request could have been sent."""
         return now - self.ready_at(interval, floor)
 
     def claimable_at(
@@ -131,8 +131,8 @@ class Pace:
         way: float = 0.0,
     ) -> float:
         """From when on one more request may be handed out, to be sent at once, while
-        so many are on their way, the first of them since then. ``way`` is what that
-        takes where it takes long."""
+        ``claims`` are on their way, the first of them ``since`` then. ``way`` is how
+        long that takes where it takes long."""
         if not claims:
             return self.ready_at(interval, floor) - max(HEAD_START, way)
         slowest = max(interval, floor)
@@ -160,7 +160,7 @@ class Pace:
         self._tokens = 0.0
 
     def rest_until(self, until: float, interval: float) -> None:
-        """What could be saved up until then does not count: no burst comes next."""
+        """Save up no tokens until then: no burst comes next."""
         if self.ready_at(interval) < until:
             self._at = until
             self._tokens = 1.0
@@ -172,6 +172,5 @@ class Pace:
 
 
 def is_enough(claims: int, interval: float, way: float) -> bool:
-    """Tell whether so many are on their way, which takes so long, that one more would
-    have to wait at its end."""
+    """Tell whether one more request would have to wait at the end of the way."""
     return claims * interval >= max(ON_THE_WAY, _ENOUGH * way)

@@ -15,6 +15,7 @@ from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.core.leases import LeaseTerms, grace
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.core.pace import HEAD_START, ON_THE_WAY, PROMPT, Pace
+from scrapy_politeness.core.streak import Streak
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -70,6 +71,7 @@ class Slot:
         "_robots_delay",
         "_share",
         "_spacing",
+        "_streak",
         "_way",
         "aside",
         "blocked_until",
@@ -127,6 +129,7 @@ class Slot:
         self._most = concurrency
         self._model: HostModel | None = None
         self._concurrency: Concurrency | None = None
+        self._streak: Streak | None = None
         # While parted: what all had learned together, if anything.
         self._is_parted = False
         self._common: HostModel | None = None
@@ -142,8 +145,14 @@ class Slot:
         return self._most if self._concurrency is None else self._concurrency.limit
 
     @property
+    def _places(self) -> int:
+        """The same, but one at a time asks whether a block is over."""
+        is_blocked = self._streak is not None and self._streak.is_block
+        return 1 if is_blocked else self.concurrency
+
+    @property
     def has_room(self) -> bool:
-        return self.in_flight < self.concurrency
+        return self.in_flight < self._places
 
     @property
     def ready_at(self) -> float:
@@ -167,7 +176,7 @@ class Slot:
             return math.inf
         way = self.way
         # Those on a long way take no place of those under way meanwhile.
-        most = self.concurrency + (int(way * self.rate) if way else 0)
+        most = self._places + (int(way * self.rate) if way else 0)
         if self.in_flight + self.claims + self.aside >= most:
             return math.inf
         since = max(self._claimed_at, self.blocked_until)
@@ -235,10 +244,26 @@ class Slot:
         full = self.in_flight + self.claims + self.aside >= self.concurrency
         return Permit(now, paced, self.in_flight, rate, resumed, late, cuts, full)
 
+    def judged(self, permit: Permit, outcome: Outcome) -> Outcome:
+        """Return what an outcome means, for all that came before it: a failure that is
+        one of a row which is no accident means that the host shuts us out."""
+        if not outcome.verdict.may_be_block or not self._is_in_a_row(permit):
+            return outcome
+        if self._streak is None:
+            self._streak = Streak()
+        if not self._streak.is_block_with(1):
+            return outcome
+        return replace(outcome, verdict=Verdict.REFUSED, is_block=True)
+
+    def _is_in_a_row(self, permit: Permit) -> bool:
+        """Tell whether nothing was served that was sent later."""
+        return permit.sent_at >= self.served_sent_at
+
     def settle(
         self, permit: Permit, outcome: Outcome, now: float, chance: float
     ) -> Change:
         """A request that was let through is over."""
+        outcome = self.judged(permit, outcome)
         self._land(permit, outcome, now)
         change = self.conclude(permit, outcome, now, chance)
         self.announce()
@@ -251,8 +276,10 @@ class Slot:
         model, concurrency = self._learn()
         governor = model.governor
         otherwise = 0.0
-        # Of a flight that was refused, one says as much as all.
-        if governor.is_current(permit) or not outcome.verdict.is_overload:
+        # Of a flight that was refused, one says as much as all; and a block has another
+        # reason than that too many were under way.
+        is_news = governor.is_current(permit) or not outcome.verdict.is_overload
+        if is_news and not outcome.is_block:
             otherwise = concurrency.observe(permit, outcome, governor.chance_of_refusal)
         change = model.observe(permit, outcome, now, chance, otherwise=otherwise)
         self._known_interval = None
@@ -265,6 +292,7 @@ class Slot:
         """A request is over, and what it teaches will be learned together with others:
         until that is done, nothing more is sent if it was refused. Return how likely
         it was refused because too many were under way."""
+        outcome = self.judged(permit, outcome)
         self._land(permit, outcome, now)
         assert self.leases is not None
         model, concurrency = self._learn()
@@ -278,6 +306,12 @@ class Slot:
         self.in_flight -= 1
         if outcome.verdict is Verdict.SERVED:
             self.served_sent_at = max(self.served_sent_at, permit.sent_at)
+            if self._streak is not None:
+                self._streak.served()
+        elif (outcome.is_block or outcome.verdict.may_be_block) and (
+            self._streak is not None and self._is_in_a_row(permit)
+        ):
+            self._streak.failed()
         if self._from_finish:
             self._pace.restart(now)
             self.finished_at = now
@@ -437,20 +471,20 @@ class Slot:
         self.blocked_until = max(at_gate, default=-math.inf)
 
     def status(self, now: float) -> Status:
-        silent_for = max(0.0, self.blocked_until - now)
-        how = Health.PAUSED if silent_for else Health.HEALTHY
+        paused_for = max(0.0, self.blocked_until - now)
+        how = Health.PAUSED if paused_for else Health.HEALTHY
         if self._model is not None:
             governor, latency = self._model.governor, self._model.latency
-            how = health(governor, latency, paused=silent_for > 0)
+            how = health(governor, latency, paused=paused_for > 0)
         return Status(
             how,
             self.rate,
             self.ceiling,
-            silent_for,
+            paused_for,
             self.in_flight,
             self.concurrency,
             self.bad_luck,
-            self._longest_block.value if silent_for else "",
+            self._longest_block.value if paused_for else "",
         )
 
     @property
@@ -466,7 +500,16 @@ class Slot:
     @property
     def noise(self) -> float:
         """The share of all requests that the host fails, whatever the rate is."""
-        return 0.0 if self._model is None else self._model.governor.unlucky
+        refused = 0.0 if self._model is None else self._model.governor.unlucky
+        if self._streak is None or not self._streak.is_noisy:
+            return refused
+        return max(refused, self._streak.share)
+
+    @property
+    def cuts_connections(self) -> bool:
+        """Tell whether so many connections fail that RETRY_TIMES would give up pages
+        which can be had."""
+        return self._streak is not None and self._streak.is_noisy
 
     @property
     def bad_luck(self) -> float:

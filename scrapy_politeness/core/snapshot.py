@@ -1,7 +1,7 @@
 """The state of an object as plain data, and back: what several processes share.
 
-An object's ``shape`` names the attributes that are its state, each with a kind: what
-checks and returns its value, read from a place that is hostile until parsed.
+An object's ``shape`` names the attributes that are its state, each with a kind: a
+function that checks and returns a value from outside, which is hostile until parsed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 _E = TypeVar("_E", bound=Enum)
 _T = TypeVar("_T", bound="Shaped")
 
-# Nothing that is counted here is larger, and no list longer; more is damage.
+# No number is larger, and no list longer; more is damage.
 _LARGEST = 1e15
 _LONGEST = 1000
 
-# Of an array, whole tenths are written down: that is as exact as it need be.
+# Of an array, whole tenths are saved, which is exact enough.
 _PARTS = 10
 
 # An array of numbers.
@@ -62,37 +62,23 @@ def thaw(thing: _T, data: Any) -> _T:
     return thing
 
 
-def number(value: Any) -> float:
-    """Infinite ones included."""
+def number(
+    value: Any, low: float = -math.inf, high: float = math.inf, *, finite: bool = False
+) -> float:
+    """Infinite ones included, unless they are to be ``finite``."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         raise ValueError(f"not a number: {value!r:.80}")
-    if _LARGEST < abs(value) < float("inf"):
+    is_large = abs(value) > _LARGEST and (finite or not math.isinf(value))
+    if is_large or not low <= value <= high:
         raise ValueError(f"out of range: {value!r:.80}")
     return float(value)
 
 
-def finite(value: Any) -> float:
-    if math.isinf(number(value)):
-        raise ValueError(f"not finite: {value!r}")
-    return float(value)
-
-
-def amount(value: Any) -> float:
-    if finite(value) < 0:
-        raise ValueError(f"less than 0: {value!r}")
-    return float(value)
-
-
-def share(value: Any) -> float:
-    if not 0 <= number(value) <= 1:
-        raise ValueError(f"not from 0 to 1: {value!r}")
-    return float(value)
-
-
-def positive(value: Any) -> float:
-    if number(value) <= 0:
-        raise ValueError(f"not greater than 0: {value!r}")
-    return float(value)
+finite = partial(number, finite=True)
+amount = partial(number, low=0.0, finite=True)
+share = partial(number, low=0.0, high=1.0)
+# The smallest positive number there is.
+positive = partial(number, low=math.ulp(0.0))
 
 
 def whole(value: Any) -> int:
@@ -123,38 +109,32 @@ def part(new: Shaped) -> Kind:
 
 def series(*kinds: Kind) -> Callable[[Any], list[Any]]:
     """A list of numbers or, with several kinds, of tuples."""
+    read = kinds[0] if len(kinds) == 1 else _tuple_of(kinds)
 
     def items(value: Any) -> list[Any]:
         if not isinstance(value, list) or len(value) > _LONGEST:
             raise ValueError(f"not a short list: {value!r:.80}")
-        return [kinds[0](v) for v in value] if len(kinds) == 1 else _rows(value)
-
-    def _rows(value: list[Any]) -> list[tuple[Any, ...]]:
-        read = listing(*kinds)
-        return [tuple(read(row)) for row in value]
+        return [read(item) for item in value]
 
     return items
 
 
 def listing(*kinds: Kind) -> Callable[[Any], list[Any]]:
     """A list with one value of each kind."""
+    read = _tuple_of(kinds)
+    return lambda value: list(read(value))
 
-    def items(value: Any) -> list[Any]:
+
+def _tuple_of(kinds: tuple[Kind, ...]) -> Callable[[Any], tuple[Any, ...]]:
+    def read(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, list) or len(value) != len(kinds):
             raise ValueError(f"not a list of {len(kinds)}: {value!r:.80}")
-        return [kind(v) for kind, v in zip(kinds, value, strict=True)]
+        return tuple(kind(v) for kind, v in zip(kinds, value, strict=True))
 
-    return items
+    return read
 
 
 def row_of(count: int, kind: Kind) -> Callable[[Any], array[float]]:
-    """Read an array of so many numbers."""
-    read = series(number)
-
-    def numbers(value: Any) -> array[float]:
-        found = read(value)
-        if len(found) != count:
-            raise ValueError(f"not {count} numbers: {value!r:.80}")
-        return row(kind(tenths / _PARTS) for tenths in found)
-
-    return numbers
+    """Read an array of ``count`` numbers."""
+    read = _tuple_of((number,) * count)
+    return lambda value: row(kind(tenths / _PARTS) for tenths in read(value))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -10,16 +11,16 @@ if TYPE_CHECKING:
 
     from scrapy_politeness.core.learned import Learned
 
-_UNITS = (("d", 86400), ("h", 3600), ("min", 60))
+_UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 
-# The lowest rate of which nobody would rather read how many a minute, or an hour.
+# The lowest rates that are easier to read per second than per minute, and per minute
+# than per hour.
 _PER_SECOND = 0.1
 _PER_MINUTE = 0.1 / 60
 
 
 def escaped(text: str) -> str:
-    """Names come from outside: none may command a terminal, or run from right to
-    left."""
+    """Names come from outside: none may control a terminal, or run right to left."""
     if text.isprintable():
         return text
     return "".join(map(_escaped, text))
@@ -32,7 +33,7 @@ def _escaped(character: str) -> str:
 
 
 def width(text: str) -> int:
-    """How many columns a terminal needs for a printable text."""
+    """Return how many terminal columns a printable text takes."""
     if text.isascii():
         return len(text)
     return sum(map(_columns, text))
@@ -45,7 +46,7 @@ def _columns(character: str) -> int:
 
 
 def shortened(text: str, columns: int) -> str:
-    """The text, escaped, and cut where it is wider."""
+    """Return the text, escaped, and cut to that width."""
     text = escaped(text)
     if width(text) <= columns:
         return text
@@ -55,18 +56,12 @@ def shortened(text: str, columns: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    for unit, length in _UNITS:
+    for (unit, length), (smaller, part) in pairwise(_UNITS):
         if seconds >= length:
-            count = int(seconds // length)
-            rest = seconds - count * length
-            return f"{count} {unit}{_smaller(unit, rest)}"
+            rest = int(seconds % length // part)
+            more = f" {rest} {smaller}" if rest else ""
+            return f"{int(seconds // length)} {unit}{more}"
     return f"{seconds:.0f} s"
-
-
-def _smaller(unit: str, seconds: float) -> str:
-    smaller, length = {"d": ("h", 3600), "h": ("min", 60), "min": ("s", 1)}[unit]
-    count = int(seconds // length)
-    return f" {count} {smaller}" if count else ""
 
 
 def counted(number: int, noun: str) -> str:
@@ -74,7 +69,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def percent(share: float) -> str:
-    """In one digit, since no more is known; in two from 10 % on."""
+    """With one digit, since no more is known; with two from 10 % on."""
     number = 100 * share
     return f"{number:.1g} %" if number < 9.5 else f"{number:.0f} %"
 
@@ -88,7 +83,7 @@ def interval(seconds: float) -> str:
 
 
 class Unit(NamedTuple):
-    """Requests per so many ``seconds``."""
+    """Requests per ``seconds``."""
 
     seconds: float
     short: str
@@ -96,7 +91,7 @@ class Unit(NamedTuple):
 
 
 def rate_unit(highest: float) -> Unit:
-    """Return the unit that rates up to this one are best read in."""
+    """Return the unit in which rates up to this one are easiest to read."""
     if highest >= _PER_SECOND:
         return Unit(1.0, "/s", "second")
     if highest >= _PER_MINUTE:
@@ -105,13 +100,12 @@ def rate_unit(highest: float) -> Unit:
 
 
 def rate(per_second: float) -> str:
-    """Low rates are easier to read by the minute."""
     unit = rate_unit(per_second or 1.0)
     return f"{per_second * unit.seconds:.3g}{unit.short}"
 
 
 def limits(learned: Learned) -> Iterator[str]:
-    """What an earlier run learned about a host."""
+    """Say what an earlier run learned about a host."""
     if learned.ceiling is not None and learned.spread is None:
         yield f"the host served {rate(learned.ceiling)}, and no limit was found"
     elif learned.ceiling is not None:

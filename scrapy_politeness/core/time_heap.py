@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 from heapq import heapify, heappop, heappush
 
-# Entries that were overtaken stay in the heap until their time comes; past this many
-# for each one that counts, they are thrown out together.
+# Outdated entries stay in the heap until their time comes; past this many for each one
+# that counts, they are removed together.
 _MOST_STALE = 2
 _SMALL = 64
 
 
 class TimeHeap:
-    """Each key is on the agenda once, at one time, or not at all.
-
-    ``put`` moves a key that is on it already. Of keys due at the same time, the one
-    put first comes first. All operations are O(log keys), amortised.
+    """Has each key once, at one time, or not at all; ``put`` moves a key that is there
+    already. Of keys due at the same time, the one put first comes first. All operations
+    are O(log keys), amortised.
     """
 
     def __init__(self) -> None:
@@ -26,12 +25,8 @@ class TimeHeap:
     def __len__(self) -> int:
         return len(self._current)
 
-    def time_of(self, key: str) -> float:
-        entry = self._current.get(key)
-        return math.inf if entry is None else entry[0]
-
     def put(self, key: str, at: float) -> None:
-        """``at`` may be infinite: the key is then not on the agenda."""
+        """Infinity removes the key."""
         entry = self._current.get(key)
         if entry is not None and at == entry[0]:
             return
@@ -42,7 +37,9 @@ class TimeHeap:
         entry = (at, self._order, key)
         self._current[key] = entry
         heappush(self._heap, entry)
-        self._tidy()
+        if len(self._heap) > _SMALL + (1 + _MOST_STALE) * len(self._current):
+            self._heap = list(self._current.values())
+            heapify(self._heap)
 
     def put_due(self, key: str, now: float) -> None:
         """The key is due now, at the latest."""
@@ -64,8 +61,3 @@ class TimeHeap:
         while heap and self._current.get(heap[0][2]) is not heap[0]:
             heappop(heap)
         return heap[0][0] if heap else math.inf
-
-    def _tidy(self) -> None:
-        if len(self._heap) > _SMALL + (1 + _MOST_STALE) * len(self._current):
-            self._heap = list(self._current.values())
-            heapify(self._heap)

@@ -12,6 +12,7 @@ from scrapy_politeness.http.retry_after import retry_after
 from scrapy_politeness.http.scrapy_internals import (
     NEVER_SENT,
     OUR_OWN_DOING,
+    is_connection_failure,
     is_proxy_failure,
     is_timeout,
     proxy_of,
@@ -39,6 +40,9 @@ _MEDIAWIKI_REFUSALS = {
 # that Cloudflare has for the same. To us it would have been a timeout, too.
 _TIMEOUTS_BEHIND = frozenset({504, 522, 524})
 
+# A gateway that has nobody to ask: Bad Gateway, and those of Cloudflare.
+_NOBODY_BEHIND = frozenset({502, 520, 521, 523, 525, 526, 527, 530})
+
 # Firewalls forbid what they find too fast (403), clients that are slow to ask are often
 # those of a busy server (408), and 420 says "calm down". None of that is certain, but
 # none is a reason to go faster.
@@ -61,8 +65,11 @@ def classify_response(
     if status == _PROXY_AUTHENTICATION:
         return Outcome(Verdict.IGNORED, _status(status))
     if status >= 500 or status in _DOUBTFUL:
-        timed_out = status in _TIMEOUTS_BEHIND
-        verdict = Verdict.TIMED_OUT if timed_out else Verdict.FAILED
+        verdict = Verdict.FAILED
+        if status in _TIMEOUTS_BEHIND:
+            verdict = Verdict.TIMED_OUT
+        elif status in _NOBODY_BEHIND:
+            verdict = Verdict.UNREACHABLE
         wait = _retry_after(response, wall_now)
         return Outcome(verdict, _status(status), wait, quota)
     # Some limiters send Retry-After with every answer: here it means nothing.
@@ -77,6 +84,8 @@ def classify_exception(exception: Exception, request: Request) -> Outcome:
         return Outcome(Verdict.IGNORED, reason)
     if proxy_of(request) and is_proxy_failure(exception):
         return Outcome(Verdict.IGNORED, f"{reason} of the proxy")
+    if is_connection_failure(exception):
+        return Outcome(Verdict.UNREACHABLE, reason)
     return Outcome(Verdict.FAILED, reason)
 
 
@@ -117,8 +126,8 @@ def _quota(response: Response, wall_now: float) -> Quota | None:
 
 
 def _header(response: Response, name: str) -> str | None:
-    value = response.headers.get(name)
-    return None if value is None else _text(value)
+    values = response.headers.getlist(name)
+    return ", ".join(map(_text, values)) if values else None
 
 
 def _text(header: bytes | None) -> str:

@@ -1,22 +1,64 @@
-"""What hosts say about their quota: RateLimit, its older drafts, X-RateLimit-*.
+"""Quota headers: RateLimit, its older drafts, and what APIs made of the same idea.
 
-Every text here is hostile until parsed; what cannot be understood is ignored.
+Headers are untrusted: whatever cannot be understood is ignored.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_politeness.core.quota import Quota
 from scrapy_politeness.http.retry_after import http_date
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-# Most trusted first.
-_TRIPLES = ("RateLimit-", "X-RateLimit-", "X-Rate-Limit-")
+
+class _Dialect(NamedTuple):
+    """Names of headers. ``window`` is one, or a number of seconds. Windows of a fixed
+    length without a ``reset`` are those of the calendar."""
+
+    remaining: str | None
+    reset: str | None
+    limit: str
+    window: str | float | None = None
+
+
+_CALENDAR = {"Second": 1.0, "Minute": 60.0, "Hour": 3600.0, "Day": 86400.0}
+
+# A new dialect is a row. Most trusted first; of those in one group that a response
+# speaks, the strictest counts.
+_DIALECTS = (
+    # GitLab, Zendesk, flask-limiter; drafts 0 to 6 of RateLimit.
+    [_Dialect("RateLimit-Remaining", "RateLimit-Reset", "RateLimit-Limit")],
+    # Discord.
+    [_Dialect("X-RateLimit-Remaining", "X-RateLimit-Reset-After", "X-RateLimit-Limit")],
+    # GitHub, and most others.
+    [_Dialect("X-RateLimit-Remaining", "X-RateLimit-Reset", "X-RateLimit-Limit")],
+    # X.
+    [_Dialect("X-Rate-Limit-Remaining", "X-Rate-Limit-Reset", "X-Rate-Limit-Limit")],
+    # Crossref.
+    [_Dialect(None, None, "X-Rate-Limit-Limit", "X-Rate-Limit-Interval")],
+    # OpenAI. It limits tokens, too, which nobody here can count.
+    [
+        _Dialect(
+            "X-RateLimit-Remaining-Requests",
+            "X-RateLimit-Reset-Requests",
+            "X-RateLimit-Limit-Requests",
+        )
+    ],
+    # Kong.
+    [
+        _Dialect(
+            f"{x}RateLimit-Remaining-{unit}", None, f"{x}RateLimit-Limit-{unit}", s
+        )
+        for x in ("X-", "")
+        for unit, s in _CALENDAR.items()
+    ],
+)
 
 # No quota that a crawler could use is longer than this; a larger number is a time.
 _LONGEST = 366 * 86400.0
@@ -24,6 +66,10 @@ _MILLISECONDS = 1e11
 
 _MOST_TEXT = 1000
 _NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,6})?")
+# As Go writes them: "6m0s", "1h2m3.5s", "120ms".
+_DURATION = re.compile(r"(?:[0-9]{1,9}(?:\.[0-9]{1,9})?(?:ms|[hms]))+")
+_PART = re.compile(r"([0-9.]+)(ms|[hms])")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 # One member of a structured list: a quoted name or a bare word, then parameters.
 _MEMBER = re.compile(r'\s*("[^"]*"|[^",;\s=]+)((?:\s*;\s*[a-z*][\w.*-]*(?:=[^,;]*)?)*)')
 _PARAMETER = re.compile(r";\s*([a-z*][\w.*-]*)=\s*([^,;\s]*)")
@@ -31,42 +77,65 @@ _PAIR = re.compile(r"(limit|remaining|reset)\s*=\s*([0-9.]+)")
 
 
 def read_quota(header: Callable[[str], str | None], *, wall_now: float) -> Quota | None:
-    """``header`` returns the value of a response header, or None."""
-    text = header("RateLimit")
+    """``header`` returns the value of a response header, several field lines joined by
+    commas, or None."""
+    text, policy = header("RateLimit"), header("RateLimit-Policy")
     if text is not None:
-        return _current(text, header("RateLimit-Policy")) or _paired(text)
-    for prefix in _TRIPLES:
-        remaining = _number(header(f"{prefix}Remaining"))
-        reset = _number(header(f"{prefix}Reset"))
-        if remaining is not None and reset is not None:
-            limit, window = _limit(header(f"{prefix}Limit"))
-            date = header("Date")
-            now = (http_date(date) if date else None) or wall_now
-            return Quota(remaining, _delta(reset, now), limit, window)
+        return _current(text, policy) or _paired(text)
+    date = header("Date")
+    now = (http_date(date) if date else None) or wall_now
+    for group in _DIALECTS:
+        read = (_speak(dialect, header, policy, now) for dialect in group)
+        quotas = [quota for quota in read if quota is not None]
+        if quotas:
+            return min(quotas, key=_strictness)
     return None
 
 
+def _speak(
+    dialect: _Dialect,
+    header: Callable[[str], str | None],
+    policy: str | None,
+    now: float,
+) -> Quota | None:
+    limit, window = _limit(header(dialect.limit), policy)
+    if isinstance(dialect.window, float):
+        window = dialect.window
+    elif dialect.window is not None:
+        window = _delta(header(dialect.window), now)
+    is_whole = bool(limit and window)
+    if dialect.remaining is None:
+        return Quota(limit, window, limit, window) if limit and window else None
+    remaining = _number(header(dialect.remaining))
+    if dialect.reset is not None:
+        reset = _delta(header(dialect.reset), now)
+    else:
+        reset = window - now % window if window else None
+    if remaining is None or reset is None:
+        return None
+    return Quota(remaining, reset, *((limit, window) if is_whole else ()))
+
+
 def _current(text: str, policy: str | None) -> Quota | None:
-    """``"default";r=50;t=30`` with ``"default";q=100;w=60``; of several, the one that
-    leaves least."""
+    """``"default";r=50;t=30`` with ``"default";q=100;w=60``; of several, the strictest.
+    A policy may count something else than requests, such as bytes."""
     policies = dict(_members(policy)) if policy else {}
     quotas = []
     for name, parameters in _members(text):
-        remaining, reset = (_number(parameters.get(key)) for key in "rt")
-        if remaining is None:
+        stated = policies.get(name, {})
+        if stated.get("qu", "requests").strip('"') != "requests":
             continue
-        told = policies.get(name, {})
-        limit, window = (_number(told.get(key)) for key in "qw")
+        remaining, reset = (_number(parameters.get(key)) for key in "rt")
+        limit, window = (_number(stated.get(key)) for key in "qw")
         if not limit or not window:
             limit = window = None
-        if reset is None:
-            reset = window
-        if reset is not None:
+        reset = window if reset is None else reset
+        if remaining is not None and reset is not None:
             quotas.append(Quota(remaining, reset, limit, window))
-    return min(quotas, key=_slowest, default=None)
+    return min(quotas, key=_strictness, default=None)
 
 
-def _slowest(quota: Quota) -> tuple[float, float]:
+def _strictness(quota: Quota) -> tuple[float, float]:
     return min(quota.spread, quota.sustained or math.inf), quota.spread
 
 
@@ -79,28 +148,46 @@ def _paired(text: str) -> Quota | None:
     return Quota(remaining, reset)
 
 
-def _members(text: str) -> list[tuple[str, dict[str, str]]]:
-    return [
-        (match[1], dict(_PARAMETER.findall(match[2])))
-        for match in _MEMBER.finditer(text[:_MOST_TEXT])
-    ]
+def _members(text: str) -> Iterator[tuple[str, dict[str, str]]]:
+    for match in _MEMBER.finditer(text[:_MOST_TEXT]):
+        yield match[1], dict(_PARAMETER.findall(match[2]))
 
 
-def _limit(text: str | None) -> tuple[float | None, float | None]:
-    """``100, 100;w=60``: the window, where it is told, is that of the last member."""
-    window = None
+def _limit(text: str | None, policy: str | None) -> tuple[float | None, float | None]:
+    """``100, 100;w=60``, or ``100`` with a policy of ``100;w=60``."""
     limit = _number((text or "").split(",")[0].split(";")[0])
-    for name, parameters in _members(text or ""):
+    window = None
+    for name, parameters in _members(f"{text or ''},{policy or ''}"):
         if _number(name) == limit and "w" in parameters:
             window = _number(parameters["w"])
-    return (limit, window) if limit and window else (None, None)
+    return limit, window
 
 
-def _delta(reset: float, now: float) -> float:
-    """A reset may be seconds from now, or a time since 1970, or that in ms."""
-    if reset > _MILLISECONDS:
-        reset /= 1000
-    return max(0.0, reset - now) if reset > _LONGEST else reset
+def _delta(text: str | None, now: float) -> float | None:
+    """Seconds from now, a duration, or a time: since 1970, that in milliseconds, as an
+    HTTP date or as ISO 8601 has it."""
+    text = (text or "").strip()
+    at = _number(text)
+    if at is not None and at <= _LONGEST:
+        return at
+    if _DURATION.fullmatch(text[:_MOST_TEXT]):
+        seconds = math.fsum(float(n) * _UNITS[unit] for n, unit in _PART.findall(text))
+        return seconds if seconds <= _LONGEST else None
+    if at is None:
+        at = _iso_date(text) or http_date(text)
+    elif at > _MILLISECONDS:
+        at /= 1000
+    return None if at is None else max(0.0, at - now)
+
+
+def _iso_date(text: str) -> float | None:
+    try:
+        when = datetime.fromisoformat(text.replace("Z", "+00:00"))
+        if when.tzinfo is None:
+            when = when.replace(tzinfo=timezone.utc)
+        return when.timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 def _number(text: str | None) -> float | None:

@@ -16,6 +16,7 @@ from scrapy.utils.asyncio import is_asyncio_available
 from scrapy.utils.httpobj import urlparse_cached
 from twisted.internet import defer, error
 from twisted.internet.threads import deferToThread
+from twisted.web.client import ResponseFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, KeysView
@@ -47,6 +48,16 @@ _TIMEOUTS: tuple[type[Exception], ...] = (
     error.TimeoutError,
     error.TCPTimedOutError,
     _added_in_2_15("DownloadTimeoutError", error.TimeoutError),
+)
+# Refused, reset or cut, at whatever moment.
+_CONNECTION_FAILURES: tuple[type[Exception], ...] = (
+    OSError,
+    error.ConnectError,
+    error.ConnectionClosed,
+    ResponseFailed,
+    _REFUSED,
+    _added_in_2_15("DownloadFailedError", ResponseFailed),
+    _added_in_2_15("ResponseDataLossError", ResponseFailed),
 )
 # Nothing was asked of the host.
 NEVER_SENT: tuple[type[Exception], ...] = (
@@ -207,6 +218,10 @@ def is_timeout(exception: Exception) -> bool:
             getattr(cause, "errno", None) == ETIMEDOUT for cause in _causes(exception)
         )
     )
+
+
+def is_connection_failure(exception: Exception) -> bool:
+    return isinstance(exception, _CONNECTION_FAILURES)
 
 
 def host_of(request: Request) -> str:

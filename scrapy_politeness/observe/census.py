@@ -50,14 +50,14 @@ class SlotView:
         status = self.status
         if status is None:
             return "forgotten"
-        left = f", {duration(status.silent_for)} left" if status.silent_for else ""
+        left = f", {duration(status.paused_for)} left" if status.paused_for else ""
         return f"{status.health.value}{left}"
 
     @property
     def eta(self) -> float:
         if self.status is None or not self.pending:
             return 0.0
-        return self.pending / self.status.rate + self.status.silent_for
+        return self.pending / self.status.rate + self.status.paused_for
 
     @property
     def interest(self) -> tuple[bool, int, float, int, int]:

@@ -183,7 +183,7 @@ class Events:
 
     def _paused(self, slot: Slot, cause: Cause, now: float | None = None) -> None:
         tally = self._tallies.of(slot.key)
-        tally.paused_by = cause
+        tally.paused_because = cause
         if self._sampler is not None:
             now = time.monotonic() if now is None else now
             self._sampler.paused(slot, tally, now)

@@ -84,7 +84,7 @@ FIGURES = (
         title="Bad luck", show=_share, stat="bad_luck", metric="bad_luck"),
     Figure("pending", "requests that are waiting", attrgetter("pending"),
         title="Waiting", metric="waiting", is_live=True),
-    _state("silent_for", "seconds left of the current pause",
+    _state("paused_for", "seconds left of the current pause",
         show=duration, metric="pause_seconds"),
     _state("in_flight", "requests in flight", metric="in_flight"),
     _state("concurrency", "requests allowed in flight", metric="concurrency"),

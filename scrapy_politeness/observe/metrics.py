@@ -200,7 +200,7 @@ class SlotLabels:
 def _deserves_label(view: SlotView) -> bool:
     tally, status = view.tally, view.status
     failures = tally.refused + tally.timed_out + tally.failed
-    paused = status is not None and status.silent_for > 0
+    paused = status is not None and status.paused_for > 0
     return tally.sent >= _FEWEST_SENT or failures > 0 or paused
 
 

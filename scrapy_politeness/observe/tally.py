@@ -32,6 +32,7 @@ _COUNTED_AS = {
     Verdict.BUSY: "refused",
     Verdict.TIMED_OUT: "timed_out",
     Verdict.FAILED: "failed",
+    Verdict.UNREACHABLE: "failed",
 }
 
 # Seconds: from what nobody notices to the longest Retry-After that is obeyed.
@@ -75,7 +76,7 @@ class Tally:
     failures: Counter[str] = field(default_factory=Counter)
     # Since when a request waits for this slot, and why the slot is paused if it is.
     held_since: float | None = None
-    paused_by: Cause = Cause.HOST
+    paused_because: Cause = Cause.HOST
     # For the report, where one is wanted.
     recording: Recording | None = None
     # What the log said last: see RateLog.
@@ -191,7 +192,7 @@ class Tallies:
         held = seconds - late + by_budgets
         tally.waited += held
         self.waits.add(held)
-        cause = tally.paused_by if permit.resumed else slot.bound_by
+        cause = tally.paused_because if permit.resumed else slot.bound_by
         tally.blame(cause, seconds - late)
         tally.blame(Cause.SETTINGS, by_budgets)
         is_full = permit.beside >= slot.concurrency

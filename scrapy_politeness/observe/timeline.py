@@ -176,7 +176,7 @@ class Sampler:
 
     def settled(self, slot: Slot, tally: Tally, outcome: Outcome, now: float) -> None:
         timeline = self._recording(tally).timeline
-        if outcome.verdict.calls_for_silence:
+        if outcome.verdict.calls_for_pause:
             self.overall.add_refusal(now)
             timeline.add_refusal(now)
         timeline.set_rate(now, slot.rate, slot.ceiling)

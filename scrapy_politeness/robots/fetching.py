@@ -1,8 +1,8 @@
-"""What robots.txt asks of a crawler: Crawl-delay, Request-rate and Visit-time.
+"""Fetches robots.txt, and obeys its Crawl-delay, Request-rate and Visit-time.
 
-Every robots.txt that the crawl receives is read here, whoever asked for it, so
-Scrapy's own robots middleware and this package share one download. Where nobody has
-asked for it yet, it is fetched before the first request to its host.
+Every robots.txt that the crawl receives is read here, so Scrapy's own robots middleware
+and this package share one download. Where that middleware has not asked for it, it is
+fetched before the first request to its host.
 """
 
 from __future__ import annotations
@@ -12,11 +12,8 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from scrapy import Request
-from scrapy.http.request import NO_CALLBACK
 from scrapy.utils.asyncio import call_later
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
-from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.python import to_unicode
 from twisted.internet.defer import Deferred
 
@@ -24,13 +21,21 @@ from scrapy_politeness.core.cause import Block
 from scrapy_politeness.core.lru import LRU
 from scrapy_politeness.http.names import printable, public
 from scrapy_politeness.http.scrapy_internals import go_the_same_way
-from scrapy_politeness.robots.rules import Wishes, first_nonsense, readable
+from scrapy_politeness.robots.request import (
+    MAX_RESCHEDULES,
+    OWN_FETCH,
+    SERVER_ERRORS,
+    robots_request,
+    robots_site,
+    site_of,
+)
+from scrapy_politeness.robots.rules import Directives, first_nonsense, readable
 from scrapy_politeness.scheduling.gate import SHORT_WAIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scrapy import Spider
+    from scrapy import Request, Spider
     from scrapy.http import Response
 
     from scrapy_politeness.config.policy import Policy
@@ -45,25 +50,14 @@ logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-# Scrapy's robots middleware asks for robots.txt with this priority.
-_PRIORITY = 1000
-
-# A host that cannot even serve its robots.txt is asked a few times, ever more slowly;
-# its pages are not held back for hours.
-MAX_RESCHEDULES = 3
-SERVER_ERRORS = frozenset(range(500, 600))
-
-# Seconds. The wall clock, which robots.txt means, and the monotonic one drift apart: a
-# little may be missing when a silence of hours ends, which is no news.
-_SAME_SILENCE = 60.0
-
-# Marks the requests of this package, which asks again by itself.
-OWN_FETCH = "_politeness_robots"
+# Seconds. The wall clock, which Visit-time is about, and the monotonic one drift apart:
+# a little may be missing when a pause of hours ends, which is no news.
+_SAME_PAUSE = 60.0
 
 
 class RobotsTerms(NamedTuple):
-    """What a site asks for: seconds between requests, 0 where it does not care, and
-    the hours for them. ``since`` is when its robots.txt arrived."""
+    """What a site asks for: seconds between requests, 0 for none, and the hours in
+    which to send them. ``since`` is when its robots.txt arrived."""
 
     delay: float
     since: float
@@ -77,39 +71,10 @@ class _Asked(NamedTuple):
     waiting: list[Deferred[bool]]
 
 
-def robots_site(request: Request) -> str | None:
-    """Return whose robots.txt this request fetches, perhaps after a redirect."""
-    if (
-        request.callback is not NO_CALLBACK
-        or request.meta.get("dont_obey_robotstxt") is not True
-    ):
-        return None
-    urls = request.meta.get("redirect_urls") or [request.url]
-    site, _, name = urls[0].rpartition("/")
-    return site if name == "robots.txt" and site.count("/") == 2 else None
-
-
-def robots_request(site: str, *marks: str) -> Request:
-    """``marks`` are set to True in its meta."""
-    return Request(
-        f"{site}/robots.txt",
-        callback=NO_CALLBACK,
-        priority=_PRIORITY,
-        meta=dict.fromkeys(("dont_obey_robotstxt", *marks), True),
-    )
-
-
-def site_of(request: Request) -> str:
-    url = urlparse_cached(request)
-    return f"{url.scheme}://{url.netloc}"
-
-
 class Robots:
     """The queue keeps the requests of a slot while the robots.txt of its host is on
-    its way. ``watch`` is called when this begins to wait.
-
-    The ``remembered`` sites visited last are known; others are asked again.
-    """
+    its way. ``watch`` is called when this begins to wait. Of the sites visited last,
+    ``remembered`` are known; others are asked again."""
 
     def __init__(
         self,
@@ -133,9 +98,9 @@ class Robots:
         self._terms = LRU[str, RobotsTerms | None](
             remembered, lambda site, _: site not in self._asked
         )
-        # Of those asked for, what Scrapy's own robots middleware asks for.
+        # Those that Scrapy's own robots middleware has asked for.
         self._foreign: dict[str, Request] = {}
-        # For how many of them the requests of a slot wait.
+        # How many of them the requests of a slot wait for.
         self._blocking: Counter[Slot] = Counter()
         self._sleepers: set[Deferred[None]] = set()
 
@@ -147,11 +112,10 @@ class Robots:
         site = site_of(request)
         if site not in self._terms:
             return None
-        return self._terms[site]  # which uses it
+        return self._terms[site]  # counts as use
 
     def obey(self, request: Request, slot: Slot) -> None:
-        """Whatever slot a request goes through keeps the delay and the hours of its
-        site."""
+        """Whichever slot a request goes through keeps to the terms of its site."""
         self._keep_to(self.terms_for(request), slot)
 
     def _keep_to(self, terms: RobotsTerms | None, slot: Slot) -> None:
@@ -159,17 +123,18 @@ class Robots:
             return
         if terms.delay and slot.obey_robots(terms.delay, terms.since):
             self._listener.robots_delay(slot, terms.delay)
-        wait = 0.0 if terms.hours is None else terms.hours.begin_in(time.time())
+        if terms.hours is None:
+            return
+        wait = terms.hours.begin_in(time.time())
         if wait:
-            assert terms.hours is not None
             until = time.monotonic() + wait
-            is_known = until - slot.blocked_for(Block.HOURS) < _SAME_SILENCE
+            is_known = until - slot.blocked_for(Block.HOURS) < _SAME_PAUSE
             slot.block(Block.HOURS, until)
             if not is_known:
                 self._listener.outside_hours(slot, terms.hours, wait)
 
     def note_request(self, request: Request, site: str) -> None:
-        """Somebody asks for robots.txt: nobody else needs to."""
+        """This robots.txt is being asked for."""
         if site in self._terms:
             return
         if site not in self._asked:
@@ -180,7 +145,7 @@ class Robots:
             self._foreign[site] = request  # redirected, or tried again
 
     def sweep(self) -> None:
-        """Nobody says so when a robots.txt that others asked for did not come."""
+        """Find robots.txt files that Scrapy's middleware asked for in vain."""
         for site, request in list(self._foreign.items()):
             if not self._engine.is_under_way(request):
                 self._log.info(
@@ -190,10 +155,8 @@ class Robots:
                 self._over(site)
 
     async def ensure(self, ticket: Ticket, slot: Slot) -> bool:
-        """Return True when the rules of the request's host are known, or cannot be.
-
-        Return False when that takes long and the request should wait in the scheduler.
-        """
+        """Return True when the rules of the request's host are known, or cannot be;
+        False when that takes long and the request should wait in the scheduler."""
         request = ticket.request
         site = site_of(request)
         if site in self._terms:
@@ -209,7 +172,7 @@ class Robots:
         turn: Deferred[bool] = Deferred()
         asked.waiting.append(turn)
         timer = None
-        # A slot that the user chose stands for other hosts too: it cannot be held.
+        # A slot that the user chose serves other hosts too, and cannot be held.
         if scheduled and asked.slot is slot:
             timer = call_later(SHORT_WAIT, _answer, turn, False)
         ticket.wait()
@@ -221,7 +184,7 @@ class Robots:
                 timer.cancel()
 
     def wake(self) -> None:
-        """The spider closes: nobody waits to ask again."""
+        """The spider closes: do not wait to ask again."""
         for sleeper in list(self._sleepers):
             _answer(sleeper, None)
 
@@ -258,7 +221,7 @@ class Robots:
         for turn in asked.waiting:
             _answer(turn, True)
         if asked.slot is not None:
-            # First: what is handed out now has to keep to it already.
+            # First, since what is handed out next has to keep to it.
             self._keep_to(self._terms.get(site), asked.slot)
             self._blocking[asked.slot] -= 1
             if not self._blocking[asked.slot]:
@@ -279,7 +242,7 @@ class Robots:
                 "crawling without its rules",
                 {"site": public(site), "status": response.status},
             )
-        except Exception as error:  # whatever a download may raise
+        except Exception as error:  # a download may raise anything
             self._log.info(
                 "No robots.txt from %(site)s: %(error)s: %(text)s",
                 {
@@ -292,7 +255,7 @@ class Robots:
             self._over(site)
 
     async def _until_ready(self, slot: Slot | None) -> None:
-        """Sit out a long pause here, where it takes no place in the downloader."""
+        """Wait here, where it takes no place in the downloader."""
         while slot is not None and not self._engine.is_closing:
             wait = slot.ready_at - time.monotonic()
             if wait <= SHORT_WAIT:
@@ -319,22 +282,17 @@ class Robots:
                 "is ignored",
                 {"site": public(site), "line": nonsense[:100]},
             )
-        wishes = Wishes.read(text, agent)
-        if not wishes.delay and wishes.hours is None:
+        asked = Directives.read(text, agent)
+        delay, longest = asked.delay or 0.0, self._policy.robots_max_delay
+        if not delay and asked.hours is None:
             return None
-        delay = self._clamp(wishes.delay or 0.0, site)
-        return RobotsTerms(delay, time.monotonic(), wishes.hours)
-
-    def _clamp(self, delay: float, site: str) -> float:
-        longest = self._policy.robots_max_delay
-        if delay <= longest:
-            return delay
-        self._log.warning(
-            "robots.txt of %(site)s asks for %(asked).6g s between requests; "
-            "POLITENESS_ROBOTS_MAX_DELAY makes it %(longest).6g s",
-            {"site": public(site), "asked": delay, "longest": longest},
-        )
-        return longest
+        if delay > longest:
+            self._log.warning(
+                "robots.txt of %(site)s asks for %(asked).6g s between requests; "
+                "POLITENESS_ROBOTS_MAX_DELAY makes it %(longest).6g s",
+                {"site": public(site), "asked": delay, "longest": longest},
+            )
+        return RobotsTerms(min(delay, longest), time.monotonic(), asked.hours)
 
 
 def _answer(turn: Deferred[_T], value: _T) -> None:

@@ -1,4 +1,4 @@
-"""The speed and the hours that the text of a robots.txt asks for."""
+"""The speed and the hours that a robots.txt asks for."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_SIZE = 500 * 1024
 
 
 def shortened(body: bytes) -> bytes:
-    """Return what is read of it: whole lines, since half of one may mean something
+    """Return the part that is read: whole lines, since half of one may mean something
     else."""
     if len(body) <= MAX_SIZE:
         return body
@@ -35,14 +35,14 @@ def shortened(body: bytes) -> bytes:
 
 
 def readable(body: bytes) -> str:
-    # Some editors begin a file with a mark, which is no part of its first line.
+    # Some editors begin a file with a byte order mark.
     return shortened(body).decode("utf-8-sig", errors="replace")
 
 
-class Wishes(NamedTuple):
+class Directives(NamedTuple):
     """Crawl-delay in seconds, Request-rate as seconds per request, Visit-time.
 
-    A Request-rate for some hours only holds all day: that is the polite side.
+    A Request-rate for some hours only is kept all day, to be on the safe side.
     """
 
     crawl_delay: float | None
@@ -50,7 +50,7 @@ class Wishes(NamedTuple):
     hours: Hours | None
 
     @classmethod
-    def read(cls, text: str, agent: str) -> Wishes:
+    def read(cls, text: str, agent: str) -> Directives:
         rules = Protego.parse(text)
         return cls(
             _sane(rules.crawl_delay(agent)),
@@ -66,11 +66,11 @@ class Wishes(NamedTuple):
 
 
 def first_nonsense(text: str) -> str | None:
-    """Return the first line about speed or hours that says nothing, whoever it is
-    for."""
+    """Return the first line about speed or hours that cannot be understood, whichever
+    user agent it is for."""
     for match in islice(_LINE.finditer(text), _MAX_LINES):
         line = match.group().strip()
-        if Wishes.read(f"User-agent: *\n{line}", "*") == (None, None, None):
+        if Directives.read(f"User-agent: *\n{line}", "*") == (None, None, None):
             return line
     return None
 

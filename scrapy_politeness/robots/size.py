@@ -1,4 +1,4 @@
-"""How much of a robots.txt is downloaded and parsed, by whomever.
+"""How much of a robots.txt is downloaded and parsed, here and by Scrapy.
 
 RFC 9309 lets crawlers stop after 500 KiB. Scrapy's own parser takes the event loop
 about a second for every megabyte.
@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from scrapy.exceptions import StopDownload
 
 from scrapy_politeness.http.names import public
-from scrapy_politeness.robots.fetching import robots_site
+from scrapy_politeness.robots.request import robots_site
 from scrapy_politeness.robots.rules import MAX_SIZE, shortened
 
 if TYPE_CHECKING:
@@ -22,27 +22,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_LIMIT = "download_maxsize"
-
-# What is compressed and gets larger than this is not a robots.txt.
-_MAX_UNPACKED = 20 * MAX_SIZE
-
-
-def limit_unpacking(request: Request) -> None:
-    """To be done after the download: a file of that size would not be downloaded at
-    all."""
-    if robots_site(request) is not None:
-        request.meta.setdefault(_LIMIT, _MAX_UNPACKED)
-
-
-def unlimit_download(request: Request) -> None:
-    """What follows a redirect, or is asked for again, has the limit in its meta."""
-    if request.meta.get(_LIMIT) == _MAX_UNPACKED and robots_site(request) is not None:
-        del request.meta[_LIMIT]
-
 
 class RobotsDownload:
-    """Stops a download at what will be read of it."""
+    """Stops a download after the part that will be read."""
 
     def __init__(self, spider: Spider | None) -> None:
         self._log = logging.LoggerAdapter(logger, {"spider": spider})

@@ -1,4 +1,4 @@
-"""When there is no hope for a host, nothing goes on waiting for it."""
+"""Hosts that are given up, and with them what waits for them."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# So often in a row is no accident any more.
+# This many refusals in a row are no accident.
 _OFTEN = 3
 
 
 class DeadHosts:
-    """Of a host that has refused everything for POLITENESS_GIVE_UP_AFTER seconds, all
-    requests are given up that come before its present silence ends. The first one
-    after that is sent; when it is served, all is well again."""
+    """When a host has refused everything for POLITENESS_GIVE_UP_AFTER seconds, its
+    requests are given up until its present pause ends. The first one after that is
+    sent; if it is served, the host is alive again."""
 
     def __init__(
         self,
@@ -57,12 +57,10 @@ class DeadHosts:
     def learned(self, slot: Slot, outcome: Outcome, change: Change) -> None:
         """A request of this slot is over."""
         was_hopeless = not slot.has_hope
-        asked_for_silence = not outcome.verdict.is_overload and change.pause > 0
+        asked_for_pause = not outcome.verdict.is_overload and change.pause > 0
+        is_news = change.cut or asked_for_pause
         outage = self._outages.observe(
-            slot.key,
-            outcome,
-            time.monotonic(),
-            is_news=change.cut or asked_for_silence,
+            slot.key, outcome, time.monotonic(), is_news=is_news
         )
         if outcome.verdict is Verdict.SERVED and not outcome.wait and slot.has_hope:
             return
@@ -71,56 +69,44 @@ class DeadHosts:
         if outage is None:
             return
         if not was_hopeless and is_hopeless:
-            self._tell_end(slot, outage)
+            self._warn(slot, outage, "(POLITENESS_GIVE_UP_AFTER is %(patience)s)")
         elif outage.times == _OFTEN and self._patience and self._pending(slot.key):
-            self._tell(slot, outage)
+            when = "when that has gone on for %(patience)s (POLITENESS_GIVE_UP_AFTER)"
+            self._warn(slot, outage, when)
 
     def check(self, request: Request, slot: Slot) -> None:
-        """Raise GivenUp where there is no hope; not when the spider closes, because
-        the next run may have more luck."""
+        """Raise GivenUp if the host is dead, but not while the spider closes, since it
+        may be alive for the next run."""
         if slot.is_beyond_hope(time.monotonic()) and not self._engine.is_closing:
-            raise self._give_up(request, slot)
-
-    def _give_up(self, request: Request, slot: Slot) -> GivenUp:
-        self._listener.given_up(slot.key)
-        self._log.debug(
-            "%(slot)s: %(request)s is given up",
-            {"slot": printable(slot.key), "request": public_request(request)},
-        )
-        outage = self._outages.of(slot.key)
-        assert outage is not None
-        return GivenUp(
-            f"{printable(slot.key)} has served nothing for {duration(outage.seconds)}, "
-            f"last because of {outage.reason}"
-        )
+            self._listener.given_up(slot.key)
+            self._log.debug(
+                "%(slot)s: giving up %(request)s",
+                {"slot": printable(slot.key), "request": public_request(request)},
+            )
+            outage = self._outages.of(slot.key)
+            assert outage is not None
+            raise GivenUp(
+                f"{printable(slot.key)} has served nothing for "
+                f"{duration(outage.seconds)}, last because of {outage.reason}"
+            )
 
     def forget(self, slot: Slot) -> None:
         self._outages.forget(slot.key)
         slot.set_hope(True)
 
-    def _tell(self, slot: Slot, outage: Outage) -> None:
-        self._log.warning(
-            "%(slot)s: nothing served%(span)s, %(times)d times in a row, last because "
-            "of %(reason)s. What waits%(pending)s is given up when that has gone on "
-            "for %(patience)s (POLITENESS_GIVE_UP_AFTER)",
-            self._details(slot, outage),
-        )
-
-    def _tell_end(self, slot: Slot, outage: Outage) -> None:
-        self._log.warning(
-            "%(slot)s: nothing served%(span)s, %(times)d times in a row, last because "
-            "of %(reason)s. What waits%(pending)s is given up "
-            "(POLITENESS_GIVE_UP_AFTER is %(patience)s)",
-            self._details(slot, outage),
-        )
-
-    def _details(self, slot: Slot, outage: Outage) -> dict[str, object]:
+    def _warn(self, slot: Slot, outage: Outage, when: str) -> None:
         pending = self._pending(slot.key)
-        return {
-            "slot": printable(slot.key),
-            "times": outage.times,
-            "span": f" for {duration(outage.seconds)}" if outage.seconds >= 1 else "",
-            "reason": outage.reason,
-            "pending": f" ({counted(pending, 'request')})" if pending else "",
-            "patience": duration(self._patience),
-        }
+        self._log.warning(
+            "%(slot)s: nothing served%(span)s, %(times)d times in a row, last because "
+            f"of %(reason)s. What waits%(pending)s is given up {when}",
+            {
+                "slot": printable(slot.key),
+                "times": outage.times,
+                "span": (
+                    f" for {duration(outage.seconds)}" if outage.seconds >= 1 else ""
+                ),
+                "reason": outage.reason,
+                "pending": f" ({counted(pending, 'request')})" if pending else "",
+                "patience": duration(self._patience),
+            },
+        )

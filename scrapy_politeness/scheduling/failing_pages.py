@@ -7,17 +7,16 @@ import math
 import time
 from dataclasses import replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy_politeness.core.failing_page import Failures, Persistence
 from scrapy_politeness.core.outcome import Verdict
 from scrapy_politeness.core.text import duration
 from scrapy_politeness.http.names import public_request
-from scrapy_politeness.storage.marks import mark_page, page_marks_of
-from scrapy_politeness.storage.placement import Placement, Where
+from scrapy_politeness.storage.marks import Placement, Where, mark_page, page_marks_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from scrapy import Request
     from scrapy.crawler import Crawler
@@ -34,9 +33,17 @@ logger = logging.getLogger(__name__)
 _FAILURES = "failures"
 
 
+class Refusal(NamedTuple):
+    """What a refused answer says about its page, of which ``earlier`` is remembered."""
+
+    failures: Failures
+    reason: str
+    earlier: Mapping[str, Any]
+
+
 class FailingPages:
-    """``has_work`` tells whether anything waits for a slot that may go as soon as it is
-    ready."""
+    """``has_work`` tells whether anything waits for a slot that may go as soon as the
+    slot is ready."""
 
     def __init__(
         self,
@@ -58,14 +65,14 @@ class FailingPages:
         self, ticket: Ticket, slot: Slot, status: int, outcome: Outcome
     ) -> Outcome:
         """A request was refused, and its slot has not learned of it yet. Return what
-        that tells about the host."""
+        that says about the host."""
         request = ticket.request
         wall_now = time.time()
-        before = self._failures_of(request)
+        earlier = page_marks_of(self._crawler, request)
+        before = _failures(earlier)
         speaks_of_rate = _speaks_of_rate(status, outcome)
-        if before is None:
-            refusal = Refusal(Failures(wall_now), outcome.reason, is_first=True)
-        else:
+        failures = Failures(wall_now)
+        if before is not None:
             served_at = _served_at(slot, wall_now)
             failures = before.refused(
                 wall_now,
@@ -73,58 +80,64 @@ class FailingPages:
                 alone=self._is_alone(request, slot),
                 suspect=served_at > -math.inf and not speaks_of_rate,
             )
-            refusal = Refusal(failures, outcome.reason)
-        ticket.refusal = refusal
-        if refusal.failures.spares_host(speaks_of_rate=speaks_of_rate):
+        ticket.refusal = Refusal(failures, outcome.reason, earlier)
+        if failures.spares_host(speaks_of_rate=speaks_of_rate):
             return replace(outcome, verdict=Verdict.FAILED)
         return outcome
 
-    def placement(self, ticket: Ticket, slot: Slot) -> Placement | None:
-        """Return where a request that was refused is to wait; None if it is given up
-        because it is the page that fails."""
+    def place(self, copy: Request, ticket: Ticket, slot: Slot) -> bool:
+        """Mark the copy of a refused request with where it is to wait, and with what is
+        known of its page. Return False if the page is given up instead."""
         request = ticket.request
-        refusal = _refusal_of(ticket)
+        refusal = ticket.refusal
+        if refusal is None:  # it was not about the rate
+            earlier = page_marks_of(self._crawler, request)
+            refusal = Refusal(Failures(time.time()), "", earlier)
         failures = refusal.failures
-        alone = self._is_alone(request, slot)
-        now, noise = failures.refused_at, slot.noise
+        placement = self._placement(request, refusal, slot)
+        if placement is None:
+            self._warn(request, refusal)
+            return False
+        placement.put_on(copy)
+        known = (failures.refused_at, failures.times, failures.since)
+        facts = {**refusal.earlier, _FAILURES: [*known, failures.witnessed]}
+        mark_page(self._crawler, copy, facts)
+        return True
+
+    def _placement(
+        self, request: Request, refusal: Refusal, slot: Slot
+    ) -> Placement | None:
+        failures = refusal.failures
+        pause = max(0.0, slot.blocked_until - time.monotonic())
+        alone, noise = False, slot.noise
+        if failures.by_page:
+            alone = self._is_alone(request, slot)
+        now = failures.refused_at
         at = self._persistence.next_try(failures, now, alone=alone, noise=noise)
         if at == math.inf:
-            self._warn(request, refusal)
             return None
-        silence = max(0.0, slot.blocked_until - time.monotonic())
-        if at > now:
-            # Others have to be asked for in between, or nothing is learned.
-            gap = at - now if alone else at - now + silence
-            # The last try need not be waited for where nothing else is.
-            early = self._persistence.gives_up(failures, alone=True, noise=noise)
-            self._log.debug(
-                "%(request)s fails (%(reason)s): next try in %(gap).3g s",
-                {
-                    "request": public_request(request),
-                    "reason": refusal.reason,
-                    "gap": gap,
-                },
-            )
-            return Placement(Where.HELD, gap, early=early, failing=True)
-        # With the highest priority, a page that was refused would be the next to go,
-        # and nobody would ever know whether others are served.
-        where = Where.BEHIND if refusal.is_first else Where.LAST
-        seconds = silence + self._persistence.behind
-        return Placement(where, seconds, failing=failures.times > 0)
-
-    def remember(self, ticket: Ticket, copy: Request) -> None:
-        """The copy is going to be asked for in the place of the request."""
-        failures = _refusal_of(ticket).failures
-        known = [
-            failures.refused_at,
-            failures.times,
-            failures.since,
-            failures.witnessed,
-        ]
-        mark_page(self._crawler, copy, **{_FAILURES: known})
+        if at <= now:
+            # With the highest priority, a page that was refused would be the next to
+            # go, and nothing would show whether others are served.
+            where = Where.LAST if _FAILURES in refusal.earlier else Where.BEHIND
+            seconds = pause + self._persistence.behind
+            return Placement(where, seconds, failing=failures.times > 0)
+        # Others have to be asked for in between, or nothing is learned.
+        gap = at - now if alone else at - now + pause
+        # The last try need not be waited for where nothing else is left.
+        early = self._persistence.gives_up(failures, alone=True, noise=noise)
+        self._log.debug(
+            "%(request)s fails (%(reason)s): next try in %(gap).3g s",
+            {
+                "request": public_request(request),
+                "reason": refusal.reason,
+                "gap": gap,
+            },
+        )
+        return Placement(Where.HELD, gap, early=early, failing=True)
 
     def _is_alone(self, request: Request, slot: Slot) -> bool:
-        """Tell whether its slot has nothing else to do but failing pages."""
+        """Tell whether its slot has nothing left but failing pages."""
         if self._has_work(slot):
             return False
         return all(
@@ -135,12 +148,8 @@ class FailingPages:
         )
 
     def _is_failing(self, request: Request) -> bool:
-        failures = self._failures_of(request)
+        failures = _failures(page_marks_of(self._crawler, request))
         return failures is not None and failures.times > 0
-
-    def _failures_of(self, request: Request) -> Failures | None:
-        known = page_marks_of(self._crawler, request).get(_FAILURES)
-        return None if known is None else Failures(*known)
 
     def _warn(self, request: Request, refusal: Refusal) -> None:
         self._log.warning(
@@ -156,19 +165,8 @@ class FailingPages:
         )
 
 
-class Refusal:
-    def __init__(
-        self, failures: Failures, reason: str, *, is_first: bool = False
-    ) -> None:
-        self.failures = failures
-        self.reason = reason
-        self.is_first = is_first
-
-
-def _refusal_of(ticket: Ticket) -> Refusal:
-    if ticket.refusal is None:  # it had nothing to do with the rate
-        ticket.refusal = Refusal(Failures(time.time()), "", is_first=True)
-    return ticket.refusal
+def _failures(marks: Mapping[str, Any]) -> Failures | None:
+    return Failures(*marks[_FAILURES]) if _FAILURES in marks else None
 
 
 def _speaks_of_rate(status: int, outcome: Outcome) -> bool:

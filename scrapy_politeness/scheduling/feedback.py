@@ -1,4 +1,4 @@
-"""What came back changes what is believed of its host."""
+"""What came back, passed on to all that learn from it."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 # A request takes five turns of the event loop or more. Where one turn takes more than
 # this share of the time until the answer, and more than a few milliseconds, that time
-# says nothing of the host.
+# says nothing about the host.
 _OWN_SHARE = 0.1
 _OWN_LEAST = 0.01
 
 
 class Feedback:
-    """Settles what a request was sent on, and passes on what that has changed."""
+    """Settles the permits of finished requests, and passes on what that has changed."""
 
     def __init__(
         self,
@@ -53,7 +53,6 @@ class Feedback:
         self._loop_lag = loop_lag
 
     def end(self, ticket: Ticket, outcome: Outcome) -> None:
-        """A request is over."""
         flight = ticket.end(outcome)
         if flight is not None:
             self._settle(flight, outcome)
@@ -64,7 +63,7 @@ class Feedback:
             self.end(ticket, Outcome(Verdict.IGNORED, "lost on the way"))
 
     def learned(self, slot: Slot, outcome: Outcome, change: Change) -> None:
-        """It is known what an outcome has changed."""
+        """The slot has learned from an outcome."""
         if self._records is not None and not self._registry.has_set_rate(slot.key):
             self._records.changed(slot)
         if change.pause:
@@ -73,17 +72,17 @@ class Feedback:
         self._dead_hosts.learned(slot, outcome, change)
 
     def forget(self, slot: Slot) -> bool:
-        """Return to the settings; return whether that has ended a silence."""
+        """Return to the settings; return whether that has ended a pause."""
         self._registry.reset(slot.key)
         slot.forget()
         self._dead_hosts.forget(slot)
-        was_silent = slot.reset()
+        was_paused = slot.reset()
         self._save_pause(slot)
         if self._records is not None:
             self._records.forget(slot.key)
         if self._fleet is not None:
             self._fleet.forget(slot)
-        return was_silent
+        return was_paused
 
     def _settle(self, flight: Flight, outcome: Outcome) -> None:
         slot = flight.route.slot

@@ -1,4 +1,4 @@
-"""The gate: where a request waits for its permit, whatever way it came."""
+"""The gate: where a request waits for its permits, whichever way it came."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import heapq
 import logging
 import time
+from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Nobody is sent away for a wait of up to this many seconds while the crawl goes on.
+# Seconds. For a shorter wait, no request is sent away while the crawl goes on.
 SHORT_WAIT = 1.0
 
 
@@ -46,15 +47,13 @@ class _Place(NamedTuple):
     leaves: Leaves
 
 
+@dataclass(slots=True, eq=False)
 class _Lines:
     """The requests that wait for one slot, in one line for each route."""
 
-    __slots__ = ("is_advancing", "places", "timer")
-
-    def __init__(self) -> None:
-        self.is_advancing = False
-        self.timer: CallLaterResult | None = None
-        self.places: dict[Route, list[_Place]] = {}
+    is_advancing: bool = False
+    timer: CallLaterResult | None = None
+    places: dict[Route, list[_Place]] = field(default_factory=dict)
 
     def cancel_timer(self) -> None:
         if self.timer is not None:
@@ -90,8 +89,8 @@ class _Lines:
         return True
 
     def send_away(self, now: float, *, in_line: bool) -> list[_Place]:
-        """Remove and return those who are not to be kept waiting; with ``in_line``,
-        those before them count, too."""
+        """Remove and return those that leave rather than wait; ``in_line`` also counts
+        the time that those before them take."""
         places = sorted((p, route) for route, line in self.places.items() for p in line)
         self.places = {}
         before = 0
@@ -106,10 +105,11 @@ class _Lines:
 
 
 class Gate:
-    """Lets requests through one by one, as all that is on their route allows.
+    """Lets requests through one by one, as all budgets on their route allow.
 
-    Each brings a function, ``leaves``, that tells whether it is not to be kept waiting
-    for so long. ``watch`` is called when there is somebody for whom that may change.
+    Each brings a function, ``leaves``, that tells whether it leaves rather than wait
+    that long. ``watch`` is called when a request begins to wait, since the answer may
+    change.
     """
 
     def __init__(
@@ -134,14 +134,13 @@ class Gate:
         return slot in self._slots
 
     def waiting(self, slot: Slot) -> int:
-        """Return how many are in line for a slot."""
         lines = self._slots.get(slot)
         return 0 if lines is None else sum(map(len, lines.places.values()))
 
     async def enter(
         self, ticket: Ticket, route: Route, leaves: Leaves
     ) -> Flight | None:
-        """Return the permits as soon as they are to be had; None if that takes too
+        """Return the permits as soon as they are available; None if that takes too
         long."""
         now = self._clock()
         ready_at = route.ready_at
@@ -151,7 +150,7 @@ class Gate:
         before = self.waiting(route.slot) if has_line else 0
         if leaves(*_waits(route, ready_at, now, before)):
             return None
-        # First: it changes the slot, for which an empty line is a line no more.
+        # First, since it changes the slot, which would drop an empty line.
         ticket.wait_at_gate(route, now)
         lines = self._slots.setdefault(route.slot, _Lines())
         turn: Deferred[Flight | None] = Deferred()
@@ -174,12 +173,10 @@ class Gate:
             route.leave_line()
 
     def advance(self, slot: Slot) -> None:
-        """Let through all who may go now; plan for the next.
-
-        To be called whenever the slot may be ready earlier or later than before.
-        """
+        """Let through all that may go now, and plan for the next. To be called whenever
+        the slot may be ready earlier or later than before."""
         lines = self._slots.get(slot)
-        # Each that goes changes the slot, which says so.
+        # Each request that goes changes the slot, which calls this again.
         if lines is None or lines.is_advancing:
             return
         lines.is_advancing = True
@@ -196,19 +193,19 @@ class Gate:
             self._plan(slot, lines, now)
 
     def look_again(self) -> None:
-        """Somebody may have waited for an answer that never came."""
+        """An answer from Redis may never have come."""
         for slot in list(self._slots):
             self.advance(slot)
 
     def reconsider(self) -> None:
-        """Send away all who are not to be kept waiting as long as it will take."""
+        """Send away all that leave rather than wait as long as it will take."""
         now = self._clock()
         for slot, lines in list(self._slots.items()):
             self._send_away(lines, now, in_line=True)
             self._plan(slot, lines, now)
 
     def _plan(self, slot: Slot, lines: _Lines, now: float) -> None:
-        # Whoever was just answered may have come back here already, and changed all.
+        # A request that was just answered may have come back already.
         if self._slots.get(slot) is not lines:
             return
         lines.cancel_timer()
@@ -220,8 +217,8 @@ class Gate:
                 lines.timer = call_later(min(waits), self.advance, slot)
 
     def _due_by_time(self, lines: _Lines, now: float) -> list[Route]:
-        """Return the routes that only have to wait; for the others, permits are asked
-        for, and the answer will be the time to go on."""
+        """Return the routes that only have to wait. For the others, ask for permits;
+        the answer will call ``advance``."""
         by_time = []
         for route in lines.places:
             if self._permits and route.ready_at <= now and route.lacks_permit(now):
@@ -263,8 +260,8 @@ def _wait(route: Route, now: float) -> float:
 def _waits(
     route: Route, ready_at: float, now: float, before: int
 ) -> tuple[float, float]:
-    """Return for how long a request will wait with so many before it: because of what
-    the queue knows of, and in all."""
+    """Return how long a request will wait with that many before it: for what the queue
+    knows of, and in total."""
     line = before / route.slot.rate if before else 0.0
     wait = max(0.0, ready_at - now)
     seen = max(0.0, route.seen_ready_at - now) if route.unseen else wait

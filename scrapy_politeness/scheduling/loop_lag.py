@@ -1,4 +1,4 @@
-"""How slow the event loop is, which is nobody's fault but ours."""
+"""How slow the event loop is: not the host's doing, but ours."""
 
 from __future__ import annotations
 
@@ -9,57 +9,54 @@ from typing import TYPE_CHECKING
 
 from scrapy.utils.asyncio import call_later
 
+from scrapy_politeness.scheduling.timers import Timed
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scrapy.utils.asyncio import CallLaterResult
-
-# Seconds between two beats; so many of them are remembered.
-_BEAT = 0.1
-_BEATS = 10
+# Seconds between two measurements, and how many are remembered.
+_EVERY = 0.1
+_REMEMBERED = 10
 
 
-class LoopLag:
-    """Tells how slow the event loop is, from ``start`` until a second after
-    ``goes_on`` has returned True for the last time: a process with too much to do sees
-    all answers late, whichever host they are from."""
+class LoopLag(Timed):
+    """Measures how slow the event loop is, from ``start`` until a second after
+    ``goes_on`` has returned True for the last time: a busy process sees all answers
+    late, whichever host they are from."""
 
     def __init__(self, goes_on: Callable[[], bool]) -> None:
         self._goes_on = goes_on
         self._due_at = math.inf
-        self._ready_slots: deque[float] = deque(maxlen=_BEATS)
-        self._beats_left = 0
-        self._timer: CallLaterResult | None = None
+        self._turns: deque[float] = deque(maxlen=_REMEMBERED)
+        self._left = 0
 
     @property
     def slowest_turn(self) -> float:
-        """In seconds, of those felt in the last second, and of what is overdue."""
+        """In seconds, of those in the last second, and of one that is overdue."""
         overdue = max(0.0, time.monotonic() - self._due_at)
-        return max(overdue, *self._ready_slots) if self._ready_slots else overdue
+        return max(overdue, *self._turns) if self._turns else overdue
 
     def start(self) -> None:
         if self._timer is None:
-            self._ready_slots.clear()
+            self._turns.clear()
             self._plan()
 
     def stop(self) -> None:
+        super().stop()
         self._due_at = math.inf
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
     def _plan(self) -> None:
-        self._due_at = time.monotonic() + _BEAT
-        self._timer = call_later(_BEAT, self._beat)
+        self._due_at = time.monotonic() + _EVERY
+        self._timer = call_later(_EVERY, self._measure)
 
-    def _beat(self) -> None:
+    def _measure(self) -> None:
         self._due_at = time.monotonic()
         self._timer = call_later(0, self._turned)
 
     def _turned(self) -> None:
-        self._ready_slots.append(time.monotonic() - self._due_at)
-        self._beats_left = _BEATS if self._goes_on() else self._beats_left - 1
-        if self._beats_left > 0:
+        self._turns.append(time.monotonic() - self._due_at)
+        self._left = _REMEMBERED if self._goes_on() else self._left - 1
+        if self._left > 0:
             self._plan()
         else:
             self._timer = None

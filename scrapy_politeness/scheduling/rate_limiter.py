@@ -1,4 +1,4 @@
-"""A limiter for pipelines and scripts, outside the crawl, on the crawl's own core."""
+"""A rate limiter for pipelines and scripts, outside the crawl."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
 
-# Seconds. Nobody waits that long, and sums of such intervals are finite.
+# Seconds. Sums of such intervals are finite.
 _LONGEST_INTERVAL = 1e9
 
 # 2.0**1024 would overflow.
@@ -34,9 +34,9 @@ class RateLimiter:
     seconds between them; exactly one of the two is given.
 
     The first call never waits. Threads that share a limiter are let through in the
-    order in which they came. After a time of rest, ``burst`` calls may go at once; in
-    a time t, no more than ``t * rate + burst`` do. A rate or delay of 0 switches the
-    limiter off. ``clock`` and ``sleep`` are for tests.
+    order in which they came. After an idle time, ``burst`` calls may go at once; in a
+    time t, no more than ``t * rate + burst`` do. A rate or delay of 0 disables the
+    limiter. ``clock`` and ``sleep`` are for tests.
     """
 
     def __init__(
@@ -62,8 +62,8 @@ class RateLimiter:
             interval = checked("delay", delay, rules.not_negative)
         self._interval = min(interval, _LONGEST_INTERVAL)
         self._burst = checked("burst", burst, rules.at_least_one)
-        # A rate holds on average, so that a late timer costs nothing; a delay is a
-        # promise.
+        # A rate holds on average, so that a late timer costs nothing; a delay holds
+        # between any two calls.
         exact = delay is not None and self._burst == 1
         self._floor = self._interval if exact else 0.0
         self._backoff_base = checked("backoff_base", backoff_base, rules.not_negative)
@@ -72,8 +72,8 @@ class RateLimiter:
         self._sleep = sleep
         # Reentrant, for the signal handler that calls reset() while its thread is here.
         self._lock = threading.RLock()
-        # Those who wait. Only the first one watches the clock; whoever leaves wakes
-        # the next. Nothing is reserved ahead, so a backoff holds all of them.
+        # Only the first in line watches the clock, and wakes the next when it leaves.
+        # Nothing is reserved ahead, so a backoff holds all of them.
         self._line: deque[threading.Condition] = deque()
         self._backoff_over = threading.Condition(self._lock)
         self._enabled = self._interval > 0
@@ -81,7 +81,7 @@ class RateLimiter:
         self._last: float | None = None
 
     def wait(self) -> float:
-        """Block until the next call may go; return for how many seconds."""
+        """Block until the next call may go; return the seconds waited."""
         with self._lock:
             came_at = now = self._clock()
             turn = threading.Condition(self._lock)
@@ -99,10 +99,8 @@ class RateLimiter:
 
     def backoff(self, attempt: int) -> float:
         """Sleep ``backoff_base * 2**attempt`` seconds, at most ``backoff_max``, and
-        return that; nobody else is let through meanwhile.
-
-        Of several backoffs at a time the latest end counts, not the sum.
-        """
+        return that; no other call is let through meanwhile. Of several backoffs at a
+        time the latest end counts, not the sum."""
         doublings = checked("attempt", attempt, _doublings)
         with self._lock:
             if not self._enabled:
@@ -111,7 +109,7 @@ class RateLimiter:
             now = self._clock()
             until = now + seconds
             pace = self._pace
-            # Whoever is first in line notices when his time comes.
+            # The first in line notices when its time comes.
             pace.rest_until(until, self._interval)
             # Only reset() puts another pace in its place.
             while self._enabled and self._pace is pace and now < until:
@@ -186,7 +184,7 @@ class RateLimiter:
         if self._enabled:
             self._pace.take(now, self._interval, self._floor)
         else:
-            # It keeps no plan, or whoever comes once it is on would pay for many.
+            # Otherwise the first call once it is enabled would pay for all of these.
             self._pace.restart(now)
 
     def _wake_all(self) -> None:

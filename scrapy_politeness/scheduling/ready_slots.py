@@ -1,4 +1,4 @@
-"""Which slot's turn it is."""
+"""Which slot may send next."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class ReadySlots:
         self._registry = registry
         self._permits = permits
         self._backlog = backlog
-        # By slot, by slot where nothing limits it, and by address. Only what all slots
-        # wait for makes a difference between the first two.
+        # By slot, by slot where nothing limits it, and by address. The first two differ
+        # only where there is something that all limited slots wait for.
         self._limited = TimeHeap()
         has_common = registry.overall is not None or permits is not None
         self._free = TimeHeap() if has_common else self._limited
@@ -42,16 +42,16 @@ class ReadySlots:
 
     def plan(self, slot_key: str, now: float) -> float:
         """The slot has requests, and may be ready at another time than before. Return
-        when it is."""
+        that time."""
         if slot_key in self._in_line:
             return math.inf
-        agenda = self._agenda_of(slot_key)
+        heap = self._heap_of(slot_key)
         ready_at = self._claimable_at(slot_key, now)
         if ready_at > now:
-            agenda.put(slot_key, ready_at)
+            heap.put(slot_key, ready_at)
         else:
-            # Never in the past: who has been idle for long has no right to go first.
-            agenda.put_due(slot_key, now)
+            # Never in the past: a slot that was idle for long does not go first.
+            heap.put_due(slot_key, now)
         return ready_at
 
     @property
@@ -61,23 +61,23 @@ class ReadySlots:
 
     def changed(self, slot_key: str, now: float) -> float:
         """The slot, or what it shares with others, may be ready at another time than
-        was planned. Return when there may be a turn because of that."""
+        planned. Return when a slot may send because of that."""
         ready_at = math.inf
         if self._lines:
             server = self._registry.server_of(slot_key)
             if server is not None and server.key in self._lines:
                 self._servers.put(server.key, server.claimable_at)
-        if self._backlog.has_ready(slot_key):
+        if slot_key in self._backlog.ready:
             ready_at = self.plan(slot_key, now)
         return ready_at if self._are_independent else self.next_time
 
     def over(self, slot_key: str) -> None:
-        """The slot has had its turn."""
-        self._agenda_of(slot_key).discard(slot_key)
+        """The slot has nothing to send, or has just sent."""
+        self._heap_of(slot_key).discard(slot_key)
 
     @property
     def next_time(self) -> float:
-        """When there may be a turn, at the earliest, if no answer comes before."""
+        """When a slot may send at the earliest, unless an answer comes before."""
         if self._are_independent:
             return self._limited.next_time
         if self._permits is not None and self._permits.asks_enough:
@@ -92,7 +92,7 @@ class ReadySlots:
         overall = self._registry.overall
         held = overall is not None and overall.claimable_at > now
         while True:
-            first = self._free if held else self._first_agenda()
+            first = self._free if held else self._first_heap()
             key = first.due(now)
             if key is None:
                 return None
@@ -102,7 +102,7 @@ class ReadySlots:
             if self._permits is not None and self._permits.asks_enough:
                 return None
 
-    def _first_agenda(self) -> TimeHeap:
+    def _first_heap(self) -> TimeHeap:
         first = self._limited
         if self._are_independent:
             return first
@@ -111,7 +111,7 @@ class ReadySlots:
             first, at = self._servers, self._servers.next_time
         return self._free if self._free.next_time < at else first
 
-    def _agenda_of(self, slot_key: str) -> TimeHeap:
+    def _heap_of(self, slot_key: str) -> TimeHeap:
         if self._free is self._limited:
             return self._limited
         return self._free if self._registry.is_free(slot_key) else self._limited
@@ -126,17 +126,17 @@ class ReadySlots:
         return -math.inf if known is None else known.claimable_at
 
     def _may_go(self, slot_key: str, now: float, found_in: TimeHeap) -> bool:
-        if not self._backlog.has_ready(slot_key):
+        if slot_key not in self._backlog.ready:
             self.over(slot_key)
             return False
         ready_at = self._claimable_at(slot_key, now)
         if ready_at > now:
-            self._agenda_of(slot_key).put(slot_key, ready_at)
+            self._heap_of(slot_key).put(slot_key, ready_at)
             return False
         if self._permits is not None and not self._is_paid_for(slot_key, now):
-            # At least a moment later, or the search would find it for ever.
+            # At least a moment later, or the search would never end.
             at = max(now + _A_MOMENT, self._claimable_at(slot_key, now))
-            self._agenda_of(slot_key).put(slot_key, at)
+            self._heap_of(slot_key).put(slot_key, at)
             return False
         if not self._registry.has_servers or self._is_hopeless(slot_key, now):
             return True
@@ -149,7 +149,7 @@ class ReadySlots:
         return False
 
     def _is_paid_for(self, slot_key: str, now: float) -> bool:
-        # Without hope, it needs no permit, since it will not be sent.
+        # What will not be sent needs no permit.
         assert self._permits is not None
         if self._is_hopeless(slot_key, now):
             return True
@@ -166,7 +166,7 @@ class ReadySlots:
         self._servers.put(server.key, server.claimable_at)
 
     def _of_line(self, address: str, now: float) -> str | None:
-        """Return the first in an address's line, if that may go."""
+        """Return the first in an address's line, if it may go."""
         ready_at = self._registry.server_at(address).claimable_at
         if ready_at > now:
             self._servers.put(address, ready_at)

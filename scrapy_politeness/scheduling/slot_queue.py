@@ -7,8 +7,7 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from scrapy_politeness.scheduling.ready_slots import ReadySlots
-from scrapy_politeness.storage.marks import MARK
-from scrapy_politeness.storage.placement import USUAL, placement_of, take_off
+from scrapy_politeness.storage.marks import MARK, USUAL, placement_of, take_off
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Crawl(Protocol):
-    """What a queue needs of the crawl that it belongs to."""
+    """What a queue needs of its crawl."""
 
     @property
     def engine(self) -> Engine: ...
@@ -60,19 +59,15 @@ class SlotQueue:
     settings than those of today.
     """
 
-    # So many requests may be damaged or in the wrong slot before a pop gives the event
-    # loop a chance; the next one goes on.
+    # How many requests may be damaged or in the wrong slot before a pop gives the event
+    # loop a chance to run.
     _most_passed_over = 100
 
-    # Nothing is put into its backlog but by ``push``.
-    _may_doze = True
+    # Whether other processes push requests, too.
+    _is_shared = False
 
     def __init__(
-        self,
-        crawl: Crawl,
-        backlog: Backlog,
-        *,
-        is_stored: bool = False,
+        self, crawl: Crawl, backlog: Backlog, *, is_stored: bool = False
     ) -> None:
         self._crawl = crawl
         self._registry = crawl.registry
@@ -81,28 +76,27 @@ class SlotQueue:
         self._alarm = crawl.alarm
         self._backlog = backlog
         self._is_stored = is_stored
-        # Whether anything in the backlog may have to be released.
-        self._holds = True
+        self._next_release = backlog.next_release
         # Until then nothing may go, unless something changes.
         self._nothing_before = -math.inf
         self._ready_slots = ReadySlots(crawl.registry, crawl.permits, backlog)
         now = time.monotonic()
-        for slot_key in backlog.slots():
+        for slot_key in backlog.ready:
             self._ready_slots.plan(slot_key, now)
         crawl.add_queue(self)
 
     def push(self, request: Request) -> None:
         slot_key = self._registry.queue_key(request)
-        was_ready = self._backlog.has_ready(slot_key)
+        was_ready = slot_key in self._backlog.ready
         now = time.monotonic()
         placement = placement_of(request)
         # May fail: a request that cannot be stored.
         self._backlog.push(slot_key, request, placement, now)
         if placement is not USUAL:
             self._tickets.queued(request)
-            self._holds = True
+            self._next_release = self._backlog.next_release
             self._nothing_before = -math.inf
-        if not was_ready and self._backlog.has_ready(slot_key):
+        if not was_ready and slot_key in self._backlog.ready:
             self._plan(slot_key)
 
     def pop(self) -> Request | None:
@@ -135,17 +129,16 @@ class SlotQueue:
             if route is not None:
                 self._tickets.hand_out(request, route, now)
             self._ready_slots.over(slot_key)
-            if self._backlog.has_ready(slot_key):
+            if slot_key in self._backlog.ready:
                 self._ready_slots.plan(slot_key, now)
             return request
-        self._backlog.rest()
-        next_release = self._backlog.next_release
-        next_time = min(self._ready_slots.next_time, next_release)
+        self._backlog.tidy()
+        self._next_release = self._backlog.next_release
+        next_time = min(self._ready_slots.next_time, self._next_release)
         if next_time < self._alarm.at:
             self._alarm.set(next_time)
-        self._holds = next_release < math.inf
         # Some may go early, when there is nothing else to do.
-        if self._may_doze and not (self._holds and self._backlog.has_early):
+        if not self._is_shared and not self._backlog.early:
             self._nothing_before = next_time
         return None
 
@@ -153,18 +146,18 @@ class SlotQueue:
         return len(self._backlog)
 
     def __contains__(self, slot_key: str) -> bool:
-        return slot_key in self._backlog
+        return self._backlog.count(slot_key) > 0
 
     def count(self, slot_key: str) -> int:
         return self._backlog.count(slot_key)
 
     def has_work(self, slot_key: str) -> bool:
-        """Tell whether the slot has something to do but pages that fail."""
+        """Tell whether the slot has requests for pages that do not fail."""
         return self._backlog.has_other(slot_key)
 
     @property
     def any_ready(self) -> bool:
-        return self._backlog.any_ready
+        return bool(self._backlog.ready)
 
     def slot_changed(self, slot: Slot) -> None:
         """The slot, or what it shares with others, may be ready at another time than
@@ -175,23 +168,23 @@ class SlotQueue:
             self._alarm.set(ready_at)
 
     def _release(self, now: float) -> None:
-        if not self._holds:
-            return
-        released = self._backlog.release(now)
-        if self._backlog.has_early and self._is_idle:
-            released = (*released, *self._backlog.release_early(now))
-        for slot_key in released:
-            self._plan(slot_key)
+        if now >= self._next_release:
+            for slot_key in self._backlog.release(now):
+                self._plan(slot_key)
+            self._next_release = self._backlog.next_release
+        if self._backlog.early and self._is_idle:
+            for slot_key in self._backlog.release_early():
+                self._plan(slot_key)
 
     @property
     def _is_idle(self) -> bool:
-        """Tell whether the crawl has nothing to do but what is held."""
+        """Tell whether the crawl has nothing left but held requests."""
         return not self._crawl.engine.in_progress() and not any(
             queue.any_ready for queue in self._crawl.queues
         )
 
     def _plan(self, slot_key: str) -> None:
-        """The slot has requests, which it had not before."""
+        """The slot has got requests."""
         now = time.monotonic()
         self._nothing_before = -math.inf
         self._ready_slots.plan(slot_key, now)

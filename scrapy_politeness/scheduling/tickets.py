@@ -3,7 +3,7 @@
     state      the request is                                 it has
     QUEUED     with the scheduler, or comes another way       nothing
     CLAIMED    on its way through the middlewares             a claim on its slot
-    WAITING    held up: by robots.txt, or at the gate         what it had, and a claim
+    WAITING    held up by robots.txt, or at the gate          what it had, and a claim
                                                               on its slot at the gate
     SENT       with the host                                  permits
     DONE       over                                           an outcome, if it was sent
@@ -14,6 +14,7 @@ the gate.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -52,47 +53,29 @@ _NEXT = {
 }
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Ticket:
     """``by_queue`` says that our queue has handed the request out, ``is_handed_back``
-    that the gate has sent it back to the scheduler, ``is_refused`` that the host wants
-    to be asked again later. While it has a claim, ``route`` is
-    what it has a claim on.
+    that the gate has returned it to the scheduler, ``is_refused`` that the host wants
+    to be asked again later. ``route`` is what it has a claim on.
 
-    ``refusal`` is what a refused answer tells about the page.
+    ``refusal`` is what a refused answer says about the page.
     """
 
-    __slots__ = (
-        "_aside",
-        "_claimed_at",
-        "_desk",
-        "_makes_room",
-        "by_queue",
-        "flight",
-        "is_handed_back",
-        "is_in_line",
-        "is_refused",
-        "outcome",
-        "refusal",
-        "request",
-        "route",
-        "state",
-    )
-
-    def __init__(self, desk: Tickets, request: Request) -> None:
-        self._desk = desk
-        self._aside: tuple[Slot, ...] = ()
-        self._makes_room = False
-        self._claimed_at = 0.0
-        self.request = request
-        self.state = State.QUEUED
-        self.by_queue = False
-        self.is_handed_back = False
-        self.is_in_line = False
-        self.is_refused = False
-        self.route: Route | None = None
-        self.flight: Flight | None = None
-        self.outcome: Outcome | None = None
-        self.refusal: Refusal | None = None
+    _all: Tickets
+    request: Request
+    state: State = State.QUEUED
+    by_queue: bool = False
+    is_handed_back: bool = False
+    is_in_line: bool = False
+    is_refused: bool = False
+    route: Route | None = None
+    flight: Flight | None = None
+    outcome: Outcome | None = None
+    refusal: Refusal | None = None
+    _aside: tuple[Slot, ...] = ()
+    _makes_room: bool = False
+    _claimed_at: float = 0.0
 
     def __repr__(self) -> str:
         return f"<Ticket {self.state.value} {self.request}>"
@@ -128,31 +111,31 @@ class Ticket:
             self._become(State.QUEUED if self.route is None else State.CLAIMED)
 
     def wait_at_gate(self, route: Route, now: float) -> None:
-        """Who waits there goes before those still in the queue."""
+        """There it goes before those still in the queue."""
         self._become(State.WAITING)
         self.is_in_line = True
         if self.route is not None and self.route.slot is not route.slot:
-            # A middleware has chosen another slot: it is there that the request
-            # counts. The one that the queue knew may hand out others meanwhile.
+            # A middleware has chosen another slot, where the request counts now. The
+            # one that the queue knew may hand out others meanwhile.
             self._step_aside()
         if self.route is None:
             self.route = route
             route.claim(self, now)
         if route.waits_unseen(now):
-            # What it waits for, the queue does not know of.
+            # The queue does not know what it waits for.
             self._step_aside()
         # What the queue has handed out in time waits for a moment only.
         if self._aside or not self.by_queue:
             self._make_room()
 
     def renewed(self) -> Ticket:
-        """Return the one to go on with, where this was taken for lost meanwhile."""
-        return self._desk.begin(self.request) if self.state is State.DONE else self
+        """Return a new ticket where this one was taken for lost."""
+        return self._all.begin(self.request) if self.state is State.DONE else self
 
     def send(self, route: Route, now: float) -> Flight:
         self._become(State.SENT)
         self.flight = route.take(now)
-        self._desk.sent += 1
+        self._all.sent += 1
         self._unclaim()
         return self.flight
 
@@ -162,7 +145,7 @@ class Ticket:
         self._unclaim()
         self.by_queue = False
         self.is_handed_back = True
-        self._desk.change_request(self, copy)
+        self._all.change_request(self, copy)
 
     def end(self, outcome: Outcome) -> Flight | None:
         """Return the permits, if it was sent."""
@@ -171,11 +154,11 @@ class Ticket:
         was_sent = self.state is State.SENT
         self._become(State.DONE)
         self.outcome = outcome
-        self._desk.sent -= was_sent
+        self._all.sent -= was_sent
         self._unclaim()
         # What was refused is asked for again, and needs its ticket for that.
         if not self.is_refused:
-            self._desk.drop(self)
+            self._all.drop(self)
         return self.flight
 
     def _become(self, state: State) -> None:
@@ -185,17 +168,16 @@ class Ticket:
         self.is_in_line = False
         if self._makes_room:
             self._makes_room = False
-            self._desk.engine.make_room(-1)
+            self._all.engine.make_room(-1)
 
     def _make_room(self) -> None:
-        """While it waits, it takes no place that another host could use."""
-        if not self._makes_room and self._desk.may_make_room(self):
+        """While it waits, it takes no place from other hosts."""
+        if not self._makes_room and self._all.may_make_room(self):
             self._makes_room = True
-            self._desk.engine.make_room(1)
+            self._all.engine.make_room(1)
 
     def _step_aside(self) -> None:
-        """No more of them than its slot has places, though: what the queue keeps is
-        not in memory."""
+        """It still takes a place of its slot: what the queue keeps is not in memory."""
         assert self.route is not None
         route, self.route = self.route, None
         self._aside += (route.slot,)
@@ -211,15 +193,15 @@ class Ticket:
 
 
 class Tickets(dict["Request", Ticket]):
-    """All that are under way, by their requests. Those who use them:
+    """All that are under way, by their requests.
 
     1. The queue claims a place for each request that it hands out.
-    2. The gate has it wait there, and sends it or hands it back.
-    3. Whoever hears of its end says so.
+    2. The gate lets it wait, and sends it or hands it back.
+    3. The middlewares end it.
 
-    Not every end is announced: a download may be cancelled, and a middleware may put
-    another request in the place of this one. So ``lost`` finds those that the
-    downloader no longer has.
+    Not every end is announced: a download may be cancelled, and a middleware may
+    replace the request by another. ``lost`` finds those that the downloader no longer
+    has.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -257,14 +239,17 @@ class Tickets(dict["Request", Ticket]):
     def lost(self) -> list[Ticket]:
         if self.engine.has_all(self.keys()):
             return []
-        is_under_way = self.engine.is_under_way
-        lost = [t for r, t in self.items() if not is_under_way(r)]
-        for ticket in lost:
+        lost = []
+        for request, ticket in list(self.items()):
+            if self.engine.is_under_way(request):
+                continue
             if ticket.state in (State.QUEUED, State.DONE):
                 self.drop(ticket)
-        return [t for t in lost if t.state not in (State.QUEUED, State.DONE)]
+            else:
+                lost.append(ticket)
+        return lost
 
     def may_make_room(self, ticket: Ticket) -> bool:
-        """Another queue than ours would fill all room that is made for its requests,
-        until nothing is left in it."""
+        """A queue of others would fill all the room that is made for its requests,
+        until it is empty."""
         return self.has_own_queue or ticket.request.callback is NO_CALLBACK

@@ -1,4 +1,4 @@
-"""Timers: to wake the engine when a request may go, to look around, to show things."""
+"""Timers: to wake the engine when a request may be sent, to look around, to redraw."""
 
 from __future__ import annotations
 
@@ -15,35 +15,39 @@ if TYPE_CHECKING:
 
 _LOOK_EVERY = 0.5
 
-# What is done again and again for people to see takes no more of the time than this.
+# What is redrawn for people takes no more of the time than this.
 _LARGEST_SHARE = 0.01
-_LONGEST_REST = 2.0
+_LONGEST_BREAK = 2.0
 
 
-class Alarm:
+class Timed:
+    """Has a timer, None while it does not run."""
+
+    _timer: CallLaterResult | None = None
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class Alarm(Timed):
     """Rings once, at the earliest time that it was set to since it last rang."""
 
     def __init__(self, ring: Callable[[], None]) -> None:
         self._ring = ring
         self.at = math.inf
-        self._timer: CallLaterResult | None = None
 
     def set(self, at: float) -> None:
-        if at >= self.at:
-            return
-        self.cancel()
-        self.at = at
-        self._timer = call_later(max(0.0, at - time.monotonic()), self._due)
-
-    def cancel(self) -> None:
-        self.at = math.inf
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if at < self.at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self.at = at
+            self._timer = call_later(max(0.0, at - time.monotonic()), self._due)
 
     def stop(self) -> None:
         """Never ring again."""
-        self.cancel()
+        super().stop()
         self.at = -math.inf
 
     def _due(self) -> None:
@@ -52,26 +56,19 @@ class Alarm:
         self._ring()
 
 
-class Watch:
+class Watch(Timed):
     """Calls ``look`` twice a second, from ``start`` until it returns False.
 
     Scrapy sends no signal when it begins to close a spider, and then waits for all
-    requests in progress, those that we hold included. So while any are held, somebody
-    has to look.
+    requests in progress, those that we hold included.
     """
 
     def __init__(self, look: Callable[[], bool]) -> None:
         self._look = look
-        self._timer: CallLaterResult | None = None
 
     def start(self) -> None:
         if self._timer is None:
             self._timer = call_later(_LOOK_EVERY, self._due)
-
-    def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
     def _due(self) -> None:
         self._timer = None
@@ -79,26 +76,19 @@ class Watch:
             self.start()
 
 
-class Beat:
-    """Calls ``work`` every so many seconds, or less often where that takes long."""
+class Beat(Timed):
+    """Calls ``work`` ``every`` few seconds, or less often where that takes long."""
 
     def __init__(self, work: Callable[[], None], every: float) -> None:
         self._work = work
         self._every = every
-        self._timer: CallLaterResult | None = None
 
     def start(self, wait: float) -> None:
-        """``wait`` so many seconds before the first time."""
+        """``wait`` is the time before the first call."""
         self._timer = call_later(wait, self._due)
-
-    def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
     def _due(self) -> None:
         began = time.perf_counter()
         self._work()
         took = time.perf_counter() - began
-        rest = min(_LONGEST_REST, took / _LARGEST_SHARE)
-        self.start(max(self._every, rest))
+        self.start(max(self._every, min(_LONGEST_BREAK, took / _LARGEST_SHARE)))

@@ -95,7 +95,7 @@ class SharedLearning:
 
     def add(self, slot: Slot, report: Observation) -> None:
         self._page(slot).reports.append(report)
-        hurry = report.outcome.verdict.calls_for_silence
+        hurry = report.outcome.verdict.calls_for_pause
         self._plan(slot, report.at if hurry else report.at + _REPORT_EVERY)
 
     def forget(self, slot: Slot) -> None:

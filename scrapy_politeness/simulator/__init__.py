@@ -3,75 +3,67 @@
 ::
 
     slot = Slot("example.org", Bounds(), spacing=0, concurrency=8)
-    report = simulate([slot], RetryAfter(TokenBucket(rate=4, burst=20)), seed=1)
-    print(report.efficiency, report.refusals_per_100)
+    results = simulate([slot], RetryAfter(TokenBucket(rate=4, burst=20)), seed=1)
+    print(results.efficiency, results.refusals_per_100)
 """
 
-from scrapy_politeness.core.failing_page import Persistence
-from scrapy_politeness.simulator.crawl import Abandoned
-from scrapy_politeness.simulator.headers import (
+from scrapy_politeness.simulator.failures import (
+    BrokenPages,
+    Downtime,
+    FewConnections,
+    RandomFailures,
+    error,
+    refused,
+    unanswered,
+)
+from scrapy_politeness.simulator.queueing import ConnectionLimit, QueueingServer
+from scrapy_politeness.simulator.responses import (
+    Latencies,
     QuotaHeaders,
     QuotaOnPages,
     RetryAfter,
     always,
-    true_wait,
+    lognormal,
+    mixed,
+    runs,
 )
-from scrapy_politeness.simulator.latencies import Latencies, lognormal, mixed, runs
-from scrapy_politeness.simulator.queueing import ConnectionLimit, QueueingServer
-from scrapy_politeness.simulator.results import Pages, Recovery, Results
+from scrapy_politeness.simulator.results import Results
 from scrapy_politeness.simulator.run import Law, Network, simulate
 from scrapy_politeness.simulator.servers import (
     Balancer,
     FixedWindow,
     Server,
     SlidingWindow,
+    Steps,
     TokenBucket,
-)
-from scrapy_politeness.simulator.steps import Steps, day_and_night
-from scrapy_politeness.simulator.weather import (
-    BrokenPages,
-    Downtime,
-    Healthy,
-    Noise,
-    Slots,
-    error,
-    refused,
-    unanswered,
 )
 
 __all__ = [
-    "Abandoned",
     "Balancer",
     "BrokenPages",
     "ConnectionLimit",
     "Downtime",
+    "FewConnections",
     "FixedWindow",
-    "Healthy",
     "Latencies",
     "Law",
     "Network",
-    "Noise",
-    "Pages",
-    "Persistence",
     "QueueingServer",
     "QuotaHeaders",
     "QuotaOnPages",
-    "Recovery",
+    "RandomFailures",
     "Results",
     "RetryAfter",
     "Server",
     "SlidingWindow",
-    "Slots",
     "Steps",
     "TokenBucket",
     "always",
-    "day_and_night",
     "error",
     "lognormal",
     "mixed",
     "refused",
     "runs",
     "simulate",
-    "true_wait",
     "unanswered",
 ]

@@ -1,4 +1,4 @@
-"""A crawl of so many pages: each is fetched once, and asked for again if it failed."""
+"""A crawl of a number of pages: each is fetched once, and retried if it failed."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from heapq import heapify, heappop, heappush
 from scrapy_politeness.core.failing_page import Failures, Persistence
 from scrapy_politeness.core.outcome import Outcome, Verdict
 
-# As POLITENESS_MAX_RESCHEDULES has it.
+# The default of POLITENESS_MAX_RESCHEDULES.
 _MOST_RESCHEDULES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Abandoned:
-    """A page that was asked for ``tries`` times within so many ``seconds``."""
+class GivenUpPage:
+    """After ``tries`` attempts within ``seconds``."""
 
     page: int
     tries: int
@@ -30,24 +30,24 @@ class _Failing:
 
     @property
     def is_known(self) -> bool:
-        """Tell whether it is known that the page fails, and not the host."""
+        """It is the page that fails, and not the host."""
         return self.failures.times > 0
 
 
 class Crawl:
-    """Pages are numbered from 0, and asked for in that order. One that has failed goes
-    behind the others, or as soon as its gap is over; but never first after a failure,
-    or a few of them would be all that is asked for after each silence."""
+    """Pages are numbered from 0 and requested in that order. One that has failed goes
+    behind the others, or is retried after its delay; but not right after a failure,
+    or a few of them would be all that is requested after each pause."""
 
     def __init__(self, pages: int, persistence: Persistence) -> None:
         self.pages = pages
         self.served = 0
-        self.given_up: list[Abandoned] = []
+        self.given_up: list[GivenUpPage] = []
         self._persistence = persistence
         self._next = 0
         self._failing: dict[int, _Failing] = {}
-        # Pages with the time until which they stay behind the others, and those with
-        # the time until which they are held back in any case.
+        # Pages with the time until which they stay behind the others, and those that
+        # must wait until that time in any case.
         self._behind: list[tuple[float, int]] = []
         self._held: list[tuple[float, int]] = []
         # Pages that are neither done nor known to fail.
@@ -67,7 +67,7 @@ class Crawl:
 
     @property
     def ready_at(self) -> float:
-        """From when on there is a page to ask for; infinite if all are under way."""
+        """When there is a page to request; infinite if all are in flight."""
         if self._next < self.pages or self._behind:
             return -math.inf
         return self._held[0][0] if self._held else math.inf
@@ -86,7 +86,7 @@ class Crawl:
     def settle(
         self, page: int, outcome: Outcome, sent_at: float, now: float
     ) -> Outcome:
-        """A page was answered, or not. Return what that tells about the host."""
+        """Return the outcome as it counts for the host."""
         failing = self._failing.get(page)
         was_known = failing is not None and failing.is_known
         self._has_just_failed = outcome.verdict is not Verdict.SERVED
@@ -106,22 +106,21 @@ class Crawl:
             self._hurry(now)
         return outcome
 
-    def put_back(self, page: int, now: float, silence: float) -> None:
-        """A page that has failed is to be asked for again, or given up. Nothing will
-        be asked for in the next seconds of ``silence``."""
+    def put_back(self, page: int, now: float, pause: float) -> None:
+        """Retry a page that has failed, or give it up. Nothing will be sent during the
+        ``pause``."""
         failing = self._failing[page]
         alone = not self._others
         at = self._persistence.next_try(failing.failures, now, alone=alone)
         if at == math.inf or failing.tries > _MOST_RESCHEDULES:
             del self._failing[page]
             seconds = now - failing.first_at
-            self.given_up.append(Abandoned(page, failing.tries, seconds))
+            self.given_up.append(GivenUpPage(page, failing.tries, seconds))
         elif at > now:
             heappush(self._held, (at, page))
         else:
-            # Others have to go first once the silence is over, or nobody would ever
-            # know whether they are served.
-            until = now + silence + self._persistence.behind
+            # Others have to go first after the pause, to see whether they are served.
+            until = now + pause + self._persistence.behind
             heappush(self._behind, (until, page))
 
     def _failed(self, page: int, failing: _Failing | None, now: float) -> _Failing:
@@ -137,8 +136,8 @@ class Crawl:
         return failing
 
     def _hurry(self, now: float) -> None:
-        """Nothing else is left to do: those that will be given up if they fail once
-        more are not waited for."""
+        """Nothing else is left: do not wait for those that are given up if they fail
+        once more."""
         for n, (_, page) in enumerate(self._held):
             failures = self._failing[page].failures
             if self._persistence.gives_up(failures, alone=True):

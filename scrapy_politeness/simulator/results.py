@@ -1,4 +1,4 @@
-"""What a simulation has shown."""
+"""What a simulation has measured."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import math
 from array import array
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
-from itertools import pairwise
+from heapq import merge
+from itertools import chain, pairwise
 from statistics import median
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from scrapy_politeness.simulator.crawl import Abandoned, Crawl
+    from scrapy_politeness.simulator.crawl import Crawl, GivenUpPage
     from scrapy_politeness.simulator.servers import Server
 
-# The limit is reached when a window has served this share of what it allowed. The
-# window is as long as the limit's own, and long enough to be no accident.
+# The limit is reached when a window has served this share of what it allows. It must be
+# as long as the limit's own window, and long enough to be no accident.
 _REACHED = 0.9
 _SHORTEST_WINDOW = 10.0
 _FEWEST_ALLOWED = 20
@@ -26,7 +27,7 @@ _LONGEST_TRACE = 2000
 
 
 class Trace:
-    """The rate over time; where it has too many points, every second one goes."""
+    """The rate over time, thinned out when it has too many points."""
 
     def __init__(self) -> None:
         self.points: list[tuple[float, float]] = []
@@ -42,37 +43,40 @@ class Trace:
             del points[1::2]
 
 
-class Log:
-    """What one client saw: when which answers came, in the order of time. Of those
-    that were refused, ``unlucky`` were so whatever the rate was."""
+def _array() -> array[float]:
+    return array("d")
 
-    def __init__(self, crawl: Crawl | None = None) -> None:
-        self.crawl = crawl
-        self.served_at = array("d")
-        self.refused_at = array("d")
-        self.unlucky = 0
-        self.timed_out_at = array("d")
-        self.failed_at = array("d")
-        self.latencies = array("d")
-        self.trace = Trace()
+
+@dataclass(slots=True)
+class Log:
+    """When one client got which responses, in the order of time. ``unlucky`` is the
+    number of refusals that were unrelated to the rate."""
+
+    crawl: Crawl | None = None
+    served_at: array[float] = field(default_factory=_array)
+    refused_at: array[float] = field(default_factory=_array)
+    unlucky: int = 0
+    timed_out: int = 0
+    failed: int = 0
+    latencies: array[float] = field(default_factory=_array)
+    trace: Trace = field(default_factory=Trace)
 
     @classmethod
     def merged(cls, logs: Sequence[Log]) -> Log:
-        every = cls()
-        every.served_at = array("d", sorted(t for log in logs for t in log.served_at))
-        every.refused_at = array("d", sorted(t for log in logs for t in log.refused_at))
-        for log in logs:
-            every.unlucky += log.unlucky
-            every.timed_out_at += log.timed_out_at
-            every.failed_at += log.failed_at
-            every.latencies += log.latencies
-        return every
+        return cls(
+            served_at=array("d", merge(*(log.served_at for log in logs))),
+            refused_at=array("d", merge(*(log.refused_at for log in logs))),
+            unlucky=sum(log.unlucky for log in logs),
+            timed_out=sum(log.timed_out for log in logs),
+            failed=sum(log.failed for log in logs),
+            latencies=array("d", chain.from_iterable(log.latencies for log in logs)),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """The limit changed ``at``; ``after`` so many seconds it was used again, or
-    never (None); ``refused`` were so many until then."""
+    """The limit changed ``at``, and was used again ``after`` seconds (None: never),
+    with ``refused`` refusals until then."""
 
     at: float
     after: float | None
@@ -81,12 +85,12 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """What became of the pages of a crawl. ``served_99_at`` is when 99 % of those that
-    were served in the end had been, ``last_served_at`` when all had; ``share`` is
-    what they are of what the server allows until then. ``given_up`` are the others."""
+    """The outcome of a crawl of a fixed number of pages. ``served_99_at`` is when 99 %
+    of the pages served had been, ``last_served_at`` when all had; ``share`` is relative
+    to what the server allows until then."""
 
     served: int
-    given_up: tuple[Abandoned, ...]
+    given_up: tuple[GivenUpPage, ...]
     served_99_at: float
     last_served_at: float
     share: float
@@ -109,19 +113,15 @@ class Pages:
 class Results:
     """Of one client, or of all of them together.
 
-    ``allowed`` is what the limit would have let a perfect client have from the start
-    of the run on; for one of several clients, its fair share of that.
+    ``allowed`` is what a perfect client would have got; for one of several clients, its
+    fair share of that. ``unlucky`` is the part of ``refused`` that was unrelated to the
+    limit; ``failed`` requests ended in an error. Latencies are those of served pages.
+    ``trace`` has pairs of time and rate; the sum of several clients has none.
 
     ``reached_at`` is the end of the first window that served 90 % of what the limit
-    allows in it, with ``refused_until_reached`` refusals until then. The window is
-    ten seconds long, or the limit's own period, or as long as 20 requests take: the
-    longest of these. A recovery is measured in the same way from the change on.
-
-    ``refused`` are all that the server refused, ``unlucky`` those of them that had
-    nothing to do with its limit, ``failed`` those that ended in an error.
-
-    Latencies are of what was served. ``trace`` is the rate over time, ``(time,
-    requests per second)``; the sum of several clients has none.
+    allows in it, with ``refused_until_reached`` refusals until then. The window is ten
+    seconds, the limit's own period, or the time of 20 requests, whichever is longest. A
+    recovery is measured in the same way from the change on.
     """
 
     seconds: float
@@ -159,17 +159,17 @@ class Results:
         return 100 * self.timed_out / max(1, self.served)
 
 
-def report_of(
+def results_of(
     logs: Sequence[Log], server: Server, seconds: float, travel: float
 ) -> Results:
     if len(logs) == 1:
-        return _report(logs[0], server, seconds, travel, share=1.0)
+        return _results(logs[0], server, seconds, travel, share=1.0)
     share = 1 / len(logs)
-    clients = tuple(_report(log, server, seconds, travel, share) for log in logs)
-    return _report(Log.merged(logs), server, seconds, travel, 1.0, clients)
+    clients = tuple(_results(log, server, seconds, travel, share) for log in logs)
+    return _results(Log.merged(logs), server, seconds, travel, 1.0, clients)
 
 
-def _report(
+def _results(
     log: Log,
     server: Server,
     seconds: float,
@@ -184,8 +184,8 @@ def _report(
         served=len(log.served_at),
         refused=len(log.refused_at),
         unlucky=log.unlucky,
-        timed_out=len(log.timed_out_at),
-        failed=len(log.failed_at),
+        timed_out=log.timed_out,
+        failed=log.failed,
         allowed=share * (server.burst + server.allowed(0.0, seconds)),
         reached_at=start.after,
         refused_until_reached=start.refused,
@@ -213,7 +213,7 @@ def _recovery(
 def _sustained_at(
     served_at: Sequence[float], server: Server, after: float, until: float, share: float
 ) -> float | None:
-    """When the first window between the two times was over that was well used."""
+    """Return when the first window between the two times ended that was well used."""
     rate = server.allowed(after, after + 1)
     if not rate:
         return None

@@ -1,9 +1,9 @@
-"""Clients with an endless backlog, or so many pages to get, send to one server, on
+"""Runs clients, with an endless backlog or a number of pages, against one server on
 virtual time.
 
-A heap holds what is still to come: a request that arrives at the server, an answer
-that arrives at its client. What a client may send next is known from its law, so
-time jumps from one event to the next.
+A heap holds the next events: a request arriving at the server, a response arriving at
+its client. The client's law says when it may send next, so time jumps from one event to
+the next.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from operator import attrgetter
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from scrapy_politeness.core.failing_page import Persistence
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.simulator.crawl import Crawl
-from scrapy_politeness.simulator.results import Log, Results, report_of
+from scrapy_politeness.simulator.results import Log, Results, results_of
 from scrapy_politeness.simulator.servers import OVER_LIMIT
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ _TIMED_OUT = Outcome(Verdict.TIMED_OUT, "timeout")
 
 
 class Law(Protocol):
-    """What decides when a client sends: the surface of `core.slot.Slot`."""
+    """What decides when a client sends, such as a ``Slot``."""
 
     @property
     def ready_at(self) -> float: ...
@@ -50,8 +51,8 @@ class Law(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """``latency`` is there and back; each way may take longer, on average by the
-    share ``jitter`` of it, so that requests overtake each other now and then."""
+    """``latency`` is for both ways; each may take longer, by the share ``jitter`` on
+    average, so that requests overtake each other now and then."""
 
     latency: float = 0.05
     jitter: float = 0.1
@@ -72,25 +73,23 @@ def simulate(
     pages: int | None = None,
     persistence: Persistence = _PERSISTENCE,
 ) -> Results:
-    """Let one client for each law send to the server for so many virtual seconds; with
-    ``pages``, until each of them has got or given up so many, if that is earlier.
-    ``persistence`` is how patient they are with pages that fail.
+    """Run one client per law for ``seconds``; with ``pages``, until each has fetched or
+    given up that many, if that is earlier. ``persistence`` is for pages that fail.
 
-    A client gives up on a request after ``timeout`` seconds; the server does not.
-    Laws and server are used up by it: make new ones for the next run.
+    A client gives up on a request after ``timeout`` seconds; the server does not. Laws
+    and server have a state: make new ones for each run.
     """
     clients = [
         _Client(law, None if pages is None else Crawl(pages, persistence))
         for law in laws
     ]
-    run = _Run(clients, server, Random(seed), network, timeout)
-    ended_at = run.until(seconds)
+    ended_at = _Run(clients, server, Random(seed), network, timeout).until(seconds)
     logs = [client.log for client in clients]
-    return report_of(logs, server, ended_at, network.round_trip)
+    return results_of(logs, server, ended_at, network.round_trip)
 
 
 class _Client:
-    """Without a ``crawl``, its backlog is endless: page after page, each once."""
+    """Without a ``crawl``, its backlog is endless."""
 
     __slots__ = ("crawl", "due", "law", "log", "sent")
 
@@ -141,14 +140,14 @@ class _Run:
         if network.latency * network.jitter:
             self._delay_rate = 1 / (self._one_way * network.jitter)
         self._timeout = timeout
-        # Without an outcome, it is a request on its way to the server. The number
-        # keeps the order of what happens at the same time.
+        # Without an outcome, a request is on its way to the server. The number keeps
+        # the order of events at the same time.
         self._events: list[tuple[float, int, _Flight, Outcome | None]] = []
         self._number = 0
         self._now = 0.0
 
     def until(self, end: float) -> float:
-        """Return when it was over: at the end, or when there was nothing left to do."""
+        """Return when it ended: at ``end``, or earlier with nothing left to do."""
         events = self._events
         sender = self._next_sender()
         while True:
@@ -172,7 +171,7 @@ class _Run:
     def _next_sender(self) -> _Client:
         if len(self._clients) == 1:
             return self._clients[0]
-        return min(self._clients, key=_due)
+        return min(self._clients, key=attrgetter("due"))
 
     def _send(self, client: _Client) -> None:
         now = self._now
@@ -198,7 +197,7 @@ class _Run:
             outcome = crawl.settle(page, outcome, sent_at, now)
         change = law.settle(permit, outcome, now, self._random.random())
         if crawl is not None and verdict is not Verdict.SERVED:
-            crawl.put_back(page, now, silence=max(0.0, law.ready_at - now))
+            crawl.put_back(page, now, pause=max(0.0, law.ready_at - now))
         client.plan()
         log = client.log
         log.trace.note(now, change.new_rate)
@@ -209,21 +208,17 @@ class _Run:
             log.refused_at.append(now)
             log.unlucky += reason != OVER_LIMIT
         elif verdict is Verdict.TIMED_OUT:
-            log.timed_out_at.append(now)
+            log.timed_out += 1
         else:
-            log.failed_at.append(now)
+            log.failed += 1
 
     def _plan(self, at: float, flight: _Flight, outcome: Outcome | None) -> None:
         self._number += 1
         heappush(self._events, (at, self._number, flight, outcome))
 
     def _travel(self) -> float:
-        # An exponential delay, as expovariate has it, at half of its cost.
+        # An exponential delay, at half the cost of expovariate.
         return self._one_way - math.log(1 - self._random.random()) / self._delay_rate
-
-
-def _due(client: _Client) -> float:
-    return client.due
 
 
 def _outcome(reply: Reply) -> Outcome:

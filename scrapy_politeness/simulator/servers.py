@@ -1,22 +1,22 @@
-"""Model servers: each says of a request, as it arrives, when and how it is answered.
+"""Model servers: each decides, as a request arrives, when and how to answer it.
 
-Those in this file count requests and answer at once; those that take time to answer
-are in ``busy``. What a server says besides (Retry-After, quota headers) is in
-``voices``, what goes wrong whatever the rate is in ``weather``. Requests must arrive
-in the order of time.
+Those in this file count requests and answer at once. ``queueing`` has servers that take
+time to answer; ``responses`` and ``failures`` have wrappers that add headers, latencies
+and failures. Requests must arrive in the order of time.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import deque
+from itertools import accumulate, pairwise
 from random import Random
 from statistics import median
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_politeness.core.outcome import TOO_MANY_REQUESTS
 from scrapy_politeness.core.quota import Quota
-from scrapy_politeness.simulator.steps import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,15 +25,13 @@ if TYPE_CHECKING:
 # that is over, must not be missed by it.
 ROUNDING = 1e-9
 
-
-# What a refusal by a limit is called; all others have nothing to do with the rate.
+# The reason of a refusal by a limit; all other refusals are unrelated to the rate.
 OVER_LIMIT = TOO_MANY_REQUESTS
 
 
 class Reply(NamedTuple):
-    """``at`` is when the server has answered, which may be never: infinite. A refusal
-    may say how long to wait. What is ``broken`` is an error, not a refusal: a
-    connection that was reset, a 500."""
+    """``at`` is when the server has answered; infinite if it never does. A ``broken``
+    reply is an error, such as a reset or a 500, and not a refusal."""
 
     at: float
     served: bool
@@ -43,45 +41,42 @@ class Reply(NamedTuple):
     broken: bool = False
 
 
-class Server(Protocol):
-    @property
-    def burst(self) -> float:
-        """What is allowed once, on top, to a client that was idle before."""
+class Server:
+    """One that serves everything at once, without a limit of its own.
 
-    @property
-    def period(self) -> float:
-        """Seconds over which the limit is counted."""
+    ``rate`` is what the client may send, in requests per second, and so the most that
+    it can get. ``burst`` is allowed once, in addition, after an idle time; ``period``
+    is the length of the limit's window, and ``service`` how long an idle server takes
+    to answer, in seconds.
+    """
 
-    @property
-    def service(self) -> float:
-        """Seconds that an answer takes while nobody else is asking."""
+    burst = 0.0
+    period = 0.0
+    service = 0.0
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
 
     def arrive(self, now: float, page: int = 0) -> Reply:
-        """Answer a request for the page of that number."""
+        return Reply(now, served=True)
 
     def wait(self, now: float) -> float:
-        """Seconds until it would serve one more, if none came before."""
+        """Return the seconds until it would serve one more, if none came before."""
+        return 0.0
 
     def allowed(self, start: float, end: float) -> float:
-        """How many the limit allows in that time, in the long run."""
+        """Return how many requests the limit allows in that time, in the long run."""
+        return (end - start) * self.rate
 
     def changes(self, end: float) -> list[float]:
-        """When the limit changes, until ``end``."""
+        """Return when the limit changes, until ``end``."""
+        return []
 
 
-class CountingServer(Server, Protocol):
-    """One that can tell what is left."""
+class Wrapper(Server):
+    """Behaves like the server behind it, except for what a subclass overrides."""
 
-    def quota(self, now: float) -> Quota: ...
-
-
-S = TypeVar("S", bound=Server)
-
-
-class Wrapper(Generic[S]):
-    """A server in front of another one: what it does not change is that one's."""
-
-    def __init__(self, server: S) -> None:
+    def __init__(self, server: Server) -> None:
         self.server = server
         self.burst = server.burst
         self.period = server.period
@@ -100,10 +95,50 @@ class Wrapper(Generic[S]):
         return self.server.changes(end)
 
 
-class TokenBucket:
-    period = 0.0
-    service = 0.0
+class Steps:
+    """A rate that changes over time: pairs of a start time and a rate. With ``every``,
+    it repeats after that many seconds."""
 
+    def __init__(self, *pieces: tuple[float, float], every: float = math.inf) -> None:
+        self._starts = [start for start, _ in pieces]
+        self._rates = [rate for _, rate in pieces]
+        self._every = every
+        parts = (
+            (end - start) * rate
+            for (start, end), rate in zip(
+                pairwise([*self._starts, every]), self._rates, strict=True
+            )
+        )
+        self._sums = [0.0, *accumulate(parts)]
+
+    def rate(self, now: float) -> float:
+        within = now % self._every if self._every < math.inf else now
+        return self._rates[bisect_right(self._starts, within) - 1]
+
+    def total(self, start: float, end: float) -> float:
+        """The requests allowed between the two times."""
+        if len(self._starts) == 1:
+            return self._rates[0] * (end - start)
+        return self._until(end) - self._until(start)
+
+    def changes(self, end: float) -> list[float]:
+        if self._every == math.inf:
+            return [start for start in self._starts[1:] if start < end]
+        rounds = range(math.ceil(end / self._every))
+        times = [n * self._every + start for n in rounds for start in self._starts]
+        return [time for time in times if 0 < time < end]
+
+    def _until(self, now: float) -> float:
+        before = 0.0
+        if self._every < math.inf:
+            rounds, now = divmod(now, self._every)
+            before = rounds * self._sums[-1]
+        piece = bisect_right(self._starts, now) - 1
+        part = (now - self._starts[piece]) * self._rates[piece]
+        return before + self._sums[piece] + part
+
+
+class TokenBucket(Server):
     def __init__(self, rate: float | Steps, burst: float) -> None:
         self._steps = rate if isinstance(rate, Steps) else Steps((0.0, rate))
         self.burst = burst
@@ -122,7 +157,7 @@ class TokenBucket:
         return max(0.0, 1 - self._tokens) / self._steps.rate(now)
 
     def quota(self, now: float) -> Quota:
-        """The window is one that the bucket fills in, in whole seconds."""
+        """The window is the time in which the bucket fills, in whole seconds."""
         self._fill(now)
         rate = self._steps.rate(now)
         window = math.ceil(self.burst / rate)
@@ -142,62 +177,49 @@ class TokenBucket:
         self._filled_at = now
 
 
-class _Steady:
-    """A limit that stays, of ``limit`` in ``period`` seconds."""
-
-    burst = 0.0
-    service = 0.0
-
-    def __init__(self, limit: int, period: float) -> None:
-        self._limit = limit
-        self.period = period
-
-    def allowed(self, start: float, end: float) -> float:
-        return (end - start) * self._limit / self.period
-
-    def changes(self, end: float) -> list[float]:
-        return []
-
-
-class FixedWindow(_Steady):
-    """Counts anew at every full ``period``; ``phase`` is when the first one ends."""
+class FixedWindow(Server):
+    """Counts from zero in each ``period``; the first one ends at ``phase``."""
 
     def __init__(self, limit: int, period: float, *, phase: float = 0.0) -> None:
-        super().__init__(limit, period)
+        super().__init__(limit / period)
+        self.period = period
+        self._limit = limit
         self._ends = phase
         self._count = 0
 
     def arrive(self, now: float, page: int = 0) -> Reply:
-        self._turn(now)
+        self._advance(now)
         served = self._count < self._limit
         if served:
             self._count += 1
         return Reply(now, served)
 
     def wait(self, now: float) -> float:
-        self._turn(now)
+        self._advance(now)
         return 0.0 if self._count < self._limit else self._ends - now
 
     def quota(self, now: float) -> Quota:
-        self._turn(now)
+        self._advance(now)
         left = self._limit - self._count
         return Quota(left, self._ends - now, self._limit, self.period)
 
-    def _turn(self, now: float) -> None:
+    def _advance(self, now: float) -> None:
         if now >= self._ends - ROUNDING:
             passed = math.floor((now - self._ends + ROUNDING) / self.period) + 1
             self._ends += passed * self.period
             self._count = 0
 
 
-class SlidingWindow(_Steady):
-    """Serves ``limit`` in any ``period``. Where ``counts_refused``, every request
-    takes its place in the window, so who knocks on is never let in."""
+class SlidingWindow(Server):
+    """Serves ``limit`` in any ``period``. With ``counts_refused``, refused requests
+    count, too, so a client that does not pause is never served again."""
 
     def __init__(
         self, limit: int, period: float, *, counts_refused: bool = False
     ) -> None:
-        super().__init__(limit, period)
+        super().__init__(limit / period)
+        self.period = period
+        self._limit = limit
         self._counts_refused = counts_refused
         self._counted: deque[float] = deque()
 
@@ -214,7 +236,7 @@ class SlidingWindow(_Steady):
         return 0.0 if excess < 0 else self._counted[excess] + self.period - now
 
     def quota(self, now: float) -> Quota:
-        """The reset is when the oldest one leaves the window, as `limits` says it."""
+        """The reset is when the oldest request leaves the window, as in ``limits``."""
         self._forget(now)
         left = max(0, self._limit - len(self._counted))
         oldest = self._counted[0] if self._counted else now
@@ -226,9 +248,11 @@ class SlidingWindow(_Steady):
             counted.popleft()
 
 
-class Balancer:
-    """Hands requests to one of several servers: to each in turn, or by chance where
-    ``seed`` is given."""
+CountingServer = TokenBucket | FixedWindow | SlidingWindow
+
+
+class Balancer(Server):
+    """Distributes requests to several servers in turn, or at random with a ``seed``."""
 
     def __init__(self, servers: Sequence[Server], *, seed: int | None = None) -> None:
         self._servers = servers

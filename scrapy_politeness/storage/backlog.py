@@ -1,4 +1,4 @@
-"""What waits for its slot to send: the contract of where requests are kept."""
+"""Where requests wait until their slot may send: the contract."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import pickle
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from scrapy import Request
 
-    from scrapy_politeness.storage.placement import Placement
+    from scrapy_politeness.storage.marks import Placement
 
-# What unpickling bytes that were damaged can raise, and making a request of fields
-# that do not fit the spider any more.
+# Raised when damaged bytes are unpickled, or when the fields of a request no longer fit
+# the spider.
 DAMAGE = (
     AttributeError,
     EOFError,
@@ -30,11 +30,23 @@ DAMAGE = (
 class Backlog(Protocol):
     """Within a slot the highest priority comes first; among equals, requests from the
     spider's callbacks come before its start requests. A ``placement`` may put a request
-    elsewhere. Of those in front, the first comes first; so it is with those behind.
+    elsewhere; those in front are first in, first out, and so are those behind.
 
-    Some requests are held: they count, but nothing else is to be seen of them until
-    they are released. ``now`` is the monotonic clock's.
+    Held requests count, but cannot be popped before they are released. ``now`` is the
+    monotonic clock's.
     """
+
+    @property
+    def ready(self) -> Mapping[str, int]:
+        """How many requests each slot has to pop; slots without any are left out."""
+
+    @property
+    def early(self) -> int:
+        """How many held requests ``release_early`` would release."""
+
+    @property
+    def next_release(self) -> float:
+        """The earliest time at which there is something to release, or infinity."""
 
     def push(
         self, slot_key: str, request: Request, placement: Placement, now: float
@@ -43,47 +55,67 @@ class Backlog(Protocol):
     def pop(self, slot_key: str) -> Request | None:
         """Return None where the next one was damaged, and has been dropped."""
 
-    def slots(self) -> Collection[str]:
-        """Return the slots that have requests to pop."""
-
-    def has_ready(self, slot_key: str) -> bool:
-        """Tell whether the slot has a request to pop."""
-
     def has_other(self, slot_key: str) -> bool:
-        """Tell whether one of those is not failing."""
-
-    @property
-    def any_ready(self) -> bool: ...
+        """Tell whether the slot has a request to pop that is not failing."""
 
     def count(self, slot_key: str) -> int:
-        """Return how many requests the slot has, those that are held included."""
+        """Return how many requests the slot has, held ones included."""
 
     def release(self, now: float) -> Collection[str]:
-        """Bring to the front whose time has come. Return the slots that had nothing to
-        pop, and now have."""
+        """Move requests whose time has come to the front. Return the slots that had
+        nothing to pop before."""
 
-    def release_early(self, now: float) -> Collection[str]:
+    def release_early(self) -> Collection[str]:
         """The same for those that may go when there is nothing else to do."""
 
-    @property
-    def has_early(self) -> bool:
-        """Tell whether there are any of those."""
-
-    @property
-    def next_release(self) -> float:
-        """When there is something to release, at the earliest; infinite for never."""
-
-    def rest(self) -> None:
-        """Nothing may go now: time to tidy up."""
-
-    def __contains__(self, slot_key: str) -> bool: ...
+    def tidy(self) -> None:
+        """Called when nothing may be sent."""
 
     def __len__(self) -> int: ...
 
 
 class OwnBacklog(Backlog, Protocol):
-    """Of this process alone."""
+    """Used by this process alone."""
 
     def peek(self, slot_key: str) -> Request | None: ...
 
     def close(self) -> None: ...
+
+
+class Counted:
+    """The counts of a backlog that this process alone uses."""
+
+    def __init__(self) -> None:
+        # Slots whose count is 0 are left out.
+        self.ready: dict[str, int] = {}
+        self.held: dict[str, int] = {}
+        self.early = 0
+        self._size = 0
+
+    def count(self, slot_key: str) -> int:
+        return self.ready.get(slot_key, 0) + self.held.get(slot_key, 0)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def _count_pushed(self, slot_key: str, placement: Placement) -> None:
+        self._size += 1
+        counts = self.held if placement.is_held else self.ready
+        counts[slot_key] = counts.get(slot_key, 0) + 1
+        self.early += placement.is_held and placement.early
+
+    def _count_gone(
+        self, counts: dict[str, int], slot_key: str, number: int = 1
+    ) -> None:
+        self._size -= number
+        counts[slot_key] = left = counts.get(slot_key, 0) - number
+        if left <= 0:
+            del counts[slot_key]
+
+    def _count_released(self, slot_key: str, *, early: bool) -> bool:
+        """Return whether the slot had nothing to pop before."""
+        self._count_gone(self.held, slot_key)
+        self._size += 1
+        self.early -= early
+        self.ready[slot_key] = self.ready.get(slot_key, 0) + 1
+        return self.ready[slot_key] == 1

@@ -6,7 +6,6 @@ import logging
 import math
 import pickle
 import time
-from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,11 +14,12 @@ from queuelib import queue as queuelib_queues
 from scrapy.utils.python import global_object_name
 from scrapy.utils.request import request_from_dict
 
+from scrapy_politeness.core.text import counted
 from scrapy_politeness.http.names import printable
 from scrapy_politeness.storage import requests_table as sql
-from scrapy_politeness.storage.backlog import DAMAGE
+from scrapy_politeness.storage.backlog import DAMAGE, Counted
 from scrapy_politeness.storage.job import DATABASE
-from scrapy_politeness.storage.placement import Where
+from scrapy_politeness.storage.marks import Where
 
 if TYPE_CHECKING:
     import sqlite3
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.pqueues import QueueProtocol
 
-    from scrapy_politeness.storage.placement import Placement
+    from scrapy_politeness.storage.marks import Placement
 
 logger = logging.getLogger(__name__)
 
-# So many go to the front at once, before the event loop gets a chance.
+# How many go to the front before the event loop gets a chance to run.
 _MOST_RELEASED = 1000
 
-# Among requests of one rank.
+# Bands among requests of one rank.
 _IN_FRONT, _AS_USUAL, _BEHIND = range(3)
 
 # The sign of a place.
@@ -49,12 +49,12 @@ _DIRECTIONS: dict[type, int] = {
 }
 
 
-class DiskBacklog:
+class DiskBacklog(Counted):
     """All slots in one SQLite database, which survives a kill at any moment.
 
     A request that was popped stays on record until it is done, so that a run that was
-    killed can be resumed with it. Nothing is synced to disk per request: a kill of the
-    process loses nothing, a power cut perhaps the last moments.
+    killed resumes with it. Nothing is synced to disk per request: killing the process
+    loses nothing, a power cut perhaps the last moments.
 
     ``in_progress`` returns the requests that the engine still works on.
     """
@@ -67,6 +67,7 @@ class DiskBacklog:
         start_queue_cls: type[QueueProtocol] | None,
         in_progress: Callable[[], Collection[Request]],
     ) -> None:
+        super().__init__()
         self._spider = crawler.spider
         self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
         self._in_progress = in_progress
@@ -78,7 +79,7 @@ class DiskBacklog:
         # From the monotonic clock to the wall clock, as it was set at the start.
         self._offset = time.time() - time.monotonic()
         self._db = sql.open_requests(Path(folder, DATABASE), self._load)
-        self._size = self._counts.total()
+        self._size = sum(self.ready.values()) + sum(self.held.values())
 
     def _load(self, db: sqlite3.Connection) -> None:
         self._warn_dropped(db.execute(sql.DELETE_DAMAGED).rowcount)
@@ -88,20 +89,20 @@ class DiskBacklog:
         [(self._place,)] = db.execute(
             "SELECT COALESCE(MAX(ABS(place)), 0) FROM requests"
         )
-        found = db.execute(
-            "SELECT slot, COUNT(*), SUM(held != 0), SUM(held AND early) "
-            "FROM requests GROUP BY slot"
-        ).fetchall()
-        self._counts = Counter({slot_key: number for slot_key, number, _, _ in found})
-        self._held = Counter({slot_key: held for slot_key, _, held, _ in found if held})
-        self._early = sum(early for *_, early in found)
-        self._next_release = self._read_next_release(db)
+        counts = db.execute(
+            "SELECT held != 0, slot, COUNT(*), SUM(held AND early) FROM requests "
+            "GROUP BY 1, 2"
+        )
+        for held, slot_key, number, early in counts:
+            (self.held if held else self.ready)[slot_key] = number
+            self.early += early
+        self.next_release = self._read_next_release(db)
 
     def push(
         self, slot_key: str, request: Request, placement: Placement, now: float
     ) -> None:
         body = _serialize(request.to_dict(spider=self._spider))
-        where, early = placement.where, placement.is_held and placement.early
+        where, is_held = placement.where, placement.is_held
         rank = -2 * request.priority
         band, direction = _AS_USUAL, self._direction
         if where is not Where.USUAL:
@@ -116,18 +117,14 @@ class DiskBacklog:
         ends = delay = None
         if placement.ends:
             ends, delay = now + placement.seconds, placement.seconds
-            self._next_release = min(self._next_release, ends)
+            self.next_release = min(self.next_release, ends)
             ends += self._offset
         self._place += 1
         place = direction * self._place
-        order = (where is Where.LAST, band, placement.is_held, early)
+        order = (where is Where.LAST, band, is_held, is_held and placement.early)
         values = (slot_key, rank, place, body, *order, placement.failing, ends, delay)
         self._db.execute(sql.INSERT, values)
-        self._counts[slot_key] += 1
-        if placement.is_held:
-            self._held[slot_key] += 1
-            self._early += early
-        self._size += 1
+        self._count_pushed(slot_key, placement)
 
     def pop(self, slot_key: str) -> Request | None:
         with self._transaction():
@@ -137,17 +134,14 @@ class DiskBacklog:
                 return None
             key, body = found
             self._db.execute("UPDATE requests SET taken = 1 WHERE id = ?", (key,))
-        self._size -= 1
-        self._counts[slot_key] -= 1
-        if not self._counts[slot_key]:
-            del self._counts[slot_key], self._held[slot_key]
+        self._count_gone(self.ready, slot_key)
         try:
             request = self._request(body)
         except DAMAGE as error:
             self._db.execute("DELETE FROM requests WHERE id = ?", (key,))
             self._log.warning(
-                "%(slot)s: a request left by an earlier run cannot be restored, and is "
-                "dropped: %(error)r",
+                "%(slot)s: dropped a request left by an earlier run that cannot be "
+                "restored: %(error)r",
                 {"slot": printable(slot_key), "error": error},
             )
             return None
@@ -168,35 +162,28 @@ class DiskBacklog:
         rows = self._db.execute(sql.NEXT, (slot_key,))
         found: tuple[int, bytes] | None = rows.fetchone()
         if found is None:  # the file is damaged: what was counted is not there
-            self._drop(slot_key, self._counts[slot_key] - self._held[slot_key])
+            self._drop(self.ready, slot_key)
         return found
 
-    def _drop(self, slot_key: str, number: int) -> None:
-        self._counts[slot_key] -= number
-        if not self._counts[slot_key]:
-            del self._counts[slot_key]
-        self._size -= number
+    def _drop(self, counts: dict[str, int], slot_key: str) -> None:
+        number = counts[slot_key]
+        self._count_gone(counts, slot_key, number)
         self._warn_dropped(number)
 
     def _warn_dropped(self, number: int) -> None:
         if number:
             self._log.warning(
-                "Requests left by an earlier run are damaged, and are dropped: "
-                "%(number)d",
-                {"number": number},
+                "Dropped %(requests)s that were damaged on disk",
+                {"requests": counted(number, "request")},
             )
 
     def release(self, now: float) -> Collection[str]:
-        if now < self._next_release:
+        if now < self.next_release:
             return ()
         return self._release(sql.ENDED, now + self._offset, _MOST_RELEASED)
 
-    @property
-    def has_early(self) -> bool:
-        return bool(self._early)
-
-    def release_early(self, now: float) -> Collection[str]:
-        return self._release(sql.HELD_EARLY) if self._early else ()
+    def release_early(self) -> Collection[str]:
+        return self._release(sql.HELD_EARLY)
 
     def _release(self, query: str, *values: float) -> Collection[str]:
         slots = []
@@ -207,32 +194,24 @@ class DiskBacklog:
                 # In front of all of its priority.
                 front = (rank - rank % 2, _IN_FRONT, self._place)
                 self._db.execute(sql.TO_FRONT, (*front, key))
-                if held:
-                    if not self.has_ready(slot_key):
-                        slots.append(slot_key)
-                    self._held[slot_key] -= 1
-                    self._early -= bool(early)
-            self._next_release = self._read_next_release(self._db)
-        if self._next_release == math.inf:
+                if held and self._count_released(slot_key, early=bool(early)):
+                    slots.append(slot_key)
+            self.next_release = self._read_next_release(self._db)
+        if self.next_release == math.inf:
             self._drop_lost()
         return slots
 
     def _drop_lost(self) -> None:
         """Nothing is held any more. Where the file is damaged, more was counted."""
-        for slot_key, number in (+self._held).items():
-            self._drop(slot_key, number)
-        self._held.clear()
-        self._early = 0
+        for slot_key in list(self.held):
+            self._drop(self.held, slot_key)
+        self.early = 0
 
     def _read_next_release(self, db: sqlite3.Connection) -> float:
         [(ends,)] = db.execute(sql.NEXT_END)
         return math.inf if ends is None else ends - self._offset
 
-    @property
-    def next_release(self) -> float:
-        return self._next_release
-
-    def rest(self) -> None:
+    def tidy(self) -> None:
         with self._transaction():
             self._strike_off_done()
 
@@ -244,13 +223,9 @@ class DiskBacklog:
             self._db.execute("DELETE FROM requests WHERE id = ?", (key,))
 
     def has_other(self, slot_key: str) -> bool:
-        if not self.has_ready(slot_key):
+        if slot_key not in self.ready:
             return False
         return self._db.execute(sql.OTHER, (slot_key,)).fetchone() is not None
-
-    @property
-    def any_ready(self) -> bool:
-        return self._size > self._held.total()
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -258,27 +233,11 @@ class DiskBacklog:
         with self._db:  # commits, or takes all back
             yield
 
-    def slots(self) -> Collection[str]:
-        return [slot_key for slot_key in self._counts if self.has_ready(slot_key)]
-
-    def has_ready(self, slot_key: str) -> bool:
-        return self._counts.get(slot_key, 0) > self._held.get(slot_key, 0)
-
-    def count(self, slot_key: str) -> int:
-        return self._counts.get(slot_key, 0)
-
-    def __contains__(self, slot_key: str) -> bool:
-        return slot_key in self._counts
-
-    def __len__(self) -> int:
-        return self._size
-
     def close(self) -> None:
         """Nothing is in progress any more: all that was taken is done."""
         self._db.execute("DELETE FROM requests WHERE taken")
         if not self._size:
-            # A file keeps the size that it had when it was fullest. Emptied, it is
-            # cut in no time.
+            # A file never shrinks by itself. An empty one is cut in no time.
             self._db.execute("VACUUM")
         self._db.close()
 
@@ -290,16 +249,16 @@ class DiskBacklog:
             if issubclass(queue_cls, known):
                 return direction
         self._log.warning(
-            "%(queue)s is not used: PolitePriorityQueue stores requests itself, takes "
-            "over only the order of Scrapy's disk queues, and does not know the order "
-            "of this class; last in, first out is used",
+            "%(queue)s is not used: PolitePriorityQueue stores requests itself, and "
+            "only adopts the order of Scrapy's own disk queues. Requests will be "
+            "crawled last in, first out",
             {"queue": global_object_name(queue_cls)},
         )
         return _LIFO
 
 
 def _serialize(fields: dict[str, object]) -> bytes:
-    """As Scrapy does it: what cannot be pickled is for the memory queue."""
+    """Like Scrapy: what cannot be pickled goes to the memory queue."""
     try:
         return pickle.dumps(fields, protocol=4)
     except (pickle.PicklingError, AttributeError, TypeError) as error:

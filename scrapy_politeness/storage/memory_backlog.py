@@ -3,39 +3,42 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING
 
 from scrapy.pqueues import ScrapyPriorityQueue
 
-from scrapy_politeness.storage.placement import Where
+from scrapy_politeness.storage.backlog import Counted
+from scrapy_politeness.storage.marks import Where
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from scrapy import Request
     from scrapy.crawler import Crawler
     from scrapy.pqueues import QueueProtocol
 
-    from scrapy_politeness.storage.placement import Placement
+    from scrapy_politeness.storage.marks import Placement
 
-# Among requests of one priority.
+    # Whether it is the last, the negative priority, the band, the order of arrival.
+    _Key = tuple[bool, int, int, int]
+
+# Bands among requests of one priority.
 _IN_FRONT, _AS_USUAL, _BEHIND = range(3)
 
 
+@dataclass(slots=True, eq=False)
 class _Moved:
     """A request that is not where new ones are. ``key`` is its present place in the
-    order of its slot, None while it is held and once it is gone."""
+    order of its slot, None while it is held; ``request`` is None once it is gone."""
 
-    __slots__ = ("early", "failing", "key", "request", "slot")
-
-    def __init__(self, slot_key: str, request: Request, *, failing: bool) -> None:
-        self.slot = slot_key
-        self.failing = failing
-        self.request: Request | None = request
-        self.early = False
-        self.key: tuple[bool, int, int, int] | None = None
+    slot_key: str
+    request: Request | None
+    early: bool
+    failing: bool
+    key: _Key | None = None
 
 
 class _Usual(ScrapyPriorityQueue):
@@ -49,25 +52,19 @@ class _Usual(ScrapyPriorityQueue):
         return min((*self.queues, *self._start_queues), default=None)
 
 
+@dataclass(slots=True)
 class _Slot:
-    """What is ``ready`` to pop: in one of Scrapy's own priority queues, and the
-    ``moved`` ones in a heap. Entries that were overtaken stay there until they come
-    first."""
+    """What may be popped: in one of Scrapy's own priority queues, and the ``moved``
+    ones in a heap. Outdated entries stay there until they come first."""
 
-    __slots__ = ("held", "moved", "ready", "usual")
+    usual: _Usual
+    moved: list[tuple[_Key, _Moved]] = field(default_factory=list)
 
-    def __init__(self, usual: _Usual) -> None:
-        self.usual = usual
-        self.moved: list[tuple[tuple[bool, int, int, int], _Moved]] = []
-        self.ready = 0
-        self.held = 0
-
-    def add(self, moved: _Moved, place: int, order: int, *, last: bool) -> None:
+    def add(self, moved: _Moved, band: int, order: int, *, last: bool = False) -> None:
         assert moved.request is not None
-        moved.key = (last, -moved.request.priority, place, order)
+        moved.key = (last, -moved.request.priority, band, order)
         heappush(self.moved, (moved.key, moved))
 
-    @property
     def has_other(self) -> bool:
         return self.usual.first_priority is not None or any(
             moved.key == key and not moved.failing for key, moved in self.moved
@@ -86,107 +83,81 @@ class _Slot:
         return moved
 
 
-class MemoryBacklog:
+class MemoryBacklog(Counted):
     def __init__(
         self,
         crawler: Crawler,
         queue_cls: type[QueueProtocol],
         start_queue_cls: type[QueueProtocol] | None,
     ) -> None:
+        super().__init__()
         self._crawler = crawler
         self._queue_cls = queue_cls
         self._start_queue_cls = start_queue_cls
         self._slots: dict[str, _Slot] = {}
-        self._size = 0
-        self._held = 0
         self._order = count()
         # When each goes to the front; some are gone by then.
         self._ends: list[tuple[float, int, _Moved]] = []
-        # How many are held that may go early.
-        self._early = 0
 
     def push(
         self, slot_key: str, request: Request, placement: Placement, now: float
     ) -> None:
-        waiting = self._slots.get(slot_key) or self._new_slot()
-        if placement.where is Where.USUAL:
-            waiting.usual.push(request)  # may fail
-        else:
-            moved = _Moved(slot_key, request, failing=placement.failing)
-            self._place(waiting, moved, placement, now)
-        self._slots[slot_key] = waiting
-        self._size += 1
-        if placement.is_held:
-            waiting.held += 1
-            self._held += 1
-        else:
-            waiting.ready += 1
-
-    def _place(
-        self, waiting: _Slot, moved: _Moved, placement: Placement, now: float
-    ) -> None:
+        slot = self._slots.get(slot_key) or self._new_slot()
         where = placement.where
-        order = next(self._order)
-        if where is Where.HELD:
-            moved.early = placement.early
-            self._early += moved.early
+        if where is Where.USUAL:
+            slot.usual.push(request)  # may fail
         else:
-            place = _IN_FRONT if where is Where.FRONT else _BEHIND
-            waiting.add(moved, place, order, last=where is Where.LAST)
-        if placement.ends:
-            heappush(self._ends, (now + placement.seconds, order, moved))
+            moved = _Moved(slot_key, request, placement.early, placement.failing)
+            order = next(self._order)
+            if where is not Where.HELD:
+                band = _IN_FRONT if where is Where.FRONT else _BEHIND
+                slot.add(moved, band, order, last=where is Where.LAST)
+            if placement.ends:
+                heappush(self._ends, (now + placement.seconds, order, moved))
+        self._slots[slot_key] = slot
+        self._count_pushed(slot_key, placement)
 
     def pop(self, slot_key: str) -> Request | None:
-        waiting = self._slots[slot_key]
-        moved = waiting.next_moved()
+        slot = self._slots[slot_key]
+        moved = slot.next_moved()
         if moved is None:
-            request = waiting.usual.pop()
+            request = slot.usual.pop()
         else:
-            heappop(waiting.moved)
+            heappop(slot.moved)
             request, moved.request, moved.key = moved.request, None, None
-        self._size -= 1
-        waiting.ready -= 1
-        if not waiting.ready and not waiting.held:
+        self._count_gone(self.ready, slot_key)
+        if not self.count(slot_key):
             del self._slots[slot_key]
         return request
 
     def peek(self, slot_key: str) -> Request | None:
-        waiting = self._slots[slot_key]
-        moved = waiting.next_moved()
-        return waiting.usual.peek() if moved is None else moved.request
+        slot = self._slots[slot_key]
+        moved = slot.next_moved()
+        return slot.usual.peek() if moved is None else moved.request
 
     def release(self, now: float) -> Collection[str]:
-        slots: list[str] = []
+        ended = []
         while self._ends and self._ends[0][0] <= now:
-            self._release(heappop(self._ends)[2], slots)
+            ended.append(heappop(self._ends)[2])
+        return self._release(ended)
+
+    def release_early(self) -> Collection[str]:
+        early = sorted(end for end in self._ends if end[2].early)
+        self._ends = [end for end in self._ends if not end[2].early]
+        heapify(self._ends)
+        return self._release(moved for _, _, moved in early)
+
+    def _release(self, ended: Iterable[_Moved]) -> Collection[str]:
+        slots = []
+        for moved in ended:
+            if moved.request is None:
+                continue
+            if moved.key is None and self._count_released(
+                moved.slot_key, early=moved.early
+            ):
+                slots.append(moved.slot_key)
+            self._slots[moved.slot_key].add(moved, _IN_FRONT, next(self._order))
         return slots
-
-    @property
-    def has_early(self) -> bool:
-        return bool(self._early)
-
-    def release_early(self, now: float) -> Collection[str]:
-        slots: list[str] = []
-        if self._early:
-            early = [end for end in self._ends if end[2].early]
-            self._ends = [end for end in self._ends if not end[2].early]
-            heapify(self._ends)
-            for _, _, moved in sorted(early, key=lambda end: end[:2]):
-                self._release(moved, slots)
-        return slots
-
-    def _release(self, moved: _Moved, slots: list[str]) -> None:
-        if moved.request is None:
-            return
-        waiting = self._slots[moved.slot]
-        if moved.key is None:
-            self._early -= moved.early
-            self._held -= 1
-            waiting.held -= 1
-            waiting.ready += 1
-            if waiting.ready == 1:
-                slots.append(moved.slot)
-        waiting.add(moved, _IN_FRONT, next(self._order), last=False)
 
     @property
     def next_release(self) -> float:
@@ -194,44 +165,16 @@ class MemoryBacklog:
             heappop(self._ends)
         return self._ends[0][0] if self._ends else math.inf
 
-    def slots(self) -> Collection[str]:
-        return [slot_key for slot_key, waiting in self._slots.items() if waiting.ready]
-
-    def has_ready(self, slot_key: str) -> bool:
-        waiting = self._slots.get(slot_key)
-        return waiting is not None and waiting.ready > 0
-
     def has_other(self, slot_key: str) -> bool:
-        waiting = self._slots.get(slot_key)
-        return waiting is not None and waiting.has_other
+        return slot_key in self._slots and self._slots[slot_key].has_other()
 
-    @property
-    def any_ready(self) -> bool:
-        return self._size > self._held
-
-    def count(self, slot_key: str) -> int:
-        waiting = self._slots.get(slot_key)
-        return 0 if waiting is None else waiting.ready + waiting.held
-
-    def rest(self) -> None:
+    def tidy(self) -> None:
         pass
 
-    def __contains__(self, slot_key: str) -> bool:
-        return slot_key in self._slots
-
-    def __len__(self) -> int:
-        return self._size
-
     def close(self) -> None:
-        for waiting in self._slots.values():
-            waiting.usual.close()
+        for slot in self._slots.values():
+            slot.usual.close()
 
     def _new_slot(self) -> _Slot:
-        return _Slot(
-            _Usual(
-                self._crawler,
-                self._queue_cls,
-                "",
-                start_queue_cls=self._start_queue_cls,
-            )
-        )
+        start = self._start_queue_cls
+        return _Slot(_Usual(self._crawler, self._queue_cls, "", start_queue_cls=start))

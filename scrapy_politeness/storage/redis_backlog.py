@@ -1,4 +1,4 @@
-"""Where the requests wait that several processes share, as seen from one of them."""
+"""Requests that several processes share, as seen from one of them."""
 
 from __future__ import annotations
 
@@ -20,33 +20,32 @@ if TYPE_CHECKING:
 
     from scrapy import Request, Spider
 
-    from scrapy_politeness.storage.placement import Placement
-    from scrapy_politeness.storage.redis_requests import SharedQueue, Tidings
+    from scrapy_politeness.storage.marks import Placement
+    from scrapy_politeness.storage.redis_requests import PopReply, SharedQueue
 
 logger = logging.getLogger(__name__)
 
-# Seconds. So often is looked for what others have pushed while nothing may go; and for
-# the server while it is away.
+# Seconds between looks at what others have pushed while nothing may be sent, and
+# between attempts to reach the server.
 _LOOK_EVERY = 1.0
 
-# So many new slots are taken note of with each pop, as long as not more than enough
-# are known, and so many when there is nothing else to do.
+# How many new slots are asked for with each pop, unless enough are known, and how many
+# when there is nothing else to do.
 _NEW_PER_POP = 100
 _ENOUGH_SLOTS = 10_000
-_NEW_AT_REST = 1000
+_NEW_WHEN_IDLE = 1000
 
-# Where others were faster with one slot, they may have been with so many.
+# Where another process was faster with one slot, this many more are checked.
 _DOUBTFUL = 100
 
-# Full, or about to be replaced, is as good as gone.
+# A server that is full, or about to be replaced, is as good as gone.
 _AWAY = (
     exceptions.ConnectionError,
     exceptions.OutOfMemoryError,
     exceptions.ReadOnlyError,
     exceptions.TimeoutError,
 )
-# So is, for whoever asks, a server where somebody has put something else in the
-# queue's place.
+# For reading, so is one where another program has overwritten the queue.
 _NO_ANSWER = (*_AWAY, exceptions.ResponseError)
 
 
@@ -69,12 +68,17 @@ class _Kept(NamedTuple):
 
 
 class SharedBacklog:
-    """A slot that is known here may have been emptied by others: then ``pop`` returns
-    None, and it is not known any more. ``found`` is called with a slot of which is
-    known that it has requests; ``in_progress`` returns what the engine works on.
+    """A slot that is ready here may have been emptied by others: then ``pop`` returns
+    None, and the slot is ready no longer. ``found`` is called with each slot that turns
+    out to have requests; ``in_progress`` returns what the engine works on.
 
     While the server is away, nothing is popped, and what is pushed is kept here.
     """
+
+    # Redis itself releases what is held, whenever it is asked for anything: see
+    # ``look_at``. Nothing goes early, since the others may have something else to do.
+    early = 0
+    next_release = math.inf
 
     def __init__(
         self,
@@ -90,9 +94,9 @@ class SharedBacklog:
         self._in_progress = in_progress
         self._found = found
         self._log = logging.LoggerAdapter(logger, {"spider": spider})
-        # As far as is known: at least so many.
-        self._counts: dict[str, int] = {}
-        # When one of the slot was last popped: exactly.
+        # As far as is known; there may be more.
+        self.ready: dict[str, int] = {}
+        # As of the last pop from the slot.
         self._failing: dict[str, int] = {}
         self._known = 0
         self._size = 0
@@ -104,7 +108,7 @@ class SharedBacklog:
 
     @property
     def is_away(self) -> bool:
-        """Tell whether the server has to be left alone for now."""
+        """Tell whether it is too early to try the server again."""
         return self._is_away and time.monotonic() < self.look_at
 
     def push(
@@ -113,7 +117,7 @@ class SharedBacklog:
         body = self._serializer.dumps(request.to_dict(spider=self._spider))
         self._kept.append(_Kept(slot_key, -request.priority, body, placement, now))
         if not placement.is_held:
-            self._counts[slot_key] = self._counts.get(slot_key, 0) + 1
+            self.ready[slot_key] = self.ready.get(slot_key, 0) + 1
         if self.is_away:
             return
         try:
@@ -122,79 +126,55 @@ class SharedBacklog:
             self._part(error)
 
     def pop(self, slot_key: str) -> Request | None:
-        told = None if self.is_away else self._ask(slot_key, self._new_per_pop)
-        if told is None:
+        reply = None if self.is_away else self._ask(slot_key, self._new_per_pop)
+        if reply is None:
             return None
-        if told.left:
-            self._counts[slot_key] = told.left
+        if reply.left:
+            self.ready[slot_key] = reply.left
         else:
-            self._counts.pop(slot_key, None)
-        if told.failing > 0:
-            self._failing[slot_key] = told.failing
+            self.ready.pop(slot_key, None)
+        if reply.failing > 0:
+            self._failing[slot_key] = reply.failing
         else:
             self._failing.pop(slot_key, None)
-        self._was_late = told.body is None
-        return None if told.body is None else self._request(slot_key, told.body)
+        self._was_late = reply.body is None
+        return None if reply.body is None else self._request(slot_key, reply.body)
 
     def look(self) -> None:
         """Ask what others have done."""
         if not self.is_away:
-            self._ask(None, _NEW_AT_REST)
+            self._ask(None, _NEW_WHEN_IDLE)
 
-    def rest(self) -> None:
+    def tidy(self) -> None:
         if time.monotonic() >= self.look_at:
             self.look()
 
     def release(self, now: float) -> Collection[str]:
-        """The server does that, whenever it is asked for anything: see ``look_at``."""
         return ()
 
-    @property
-    def has_early(self) -> bool:
-        return False
-
-    def release_early(self, now: float) -> Collection[str]:
-        """Nobody knows whether the others have nothing else to do."""
+    def release_early(self) -> Collection[str]:
         return ()
-
-    @property
-    def next_release(self) -> float:
-        return math.inf
-
-    def slots(self) -> Collection[str]:
-        return self._counts.keys()
-
-    def has_ready(self, slot_key: str) -> bool:
-        return slot_key in self._counts
 
     def has_other(self, slot_key: str) -> bool:
-        return self._counts.get(slot_key, 0) > self._failing.get(slot_key, 0)
-
-    @property
-    def any_ready(self) -> bool:
-        return bool(self._counts)
+        return self.ready.get(slot_key, 0) > self._failing.get(slot_key, 0)
 
     def count(self, slot_key: str) -> int:
-        return self._counts.get(slot_key, 0)
-
-    def __contains__(self, slot_key: str) -> bool:
-        return slot_key in self._counts
+        return self.ready.get(slot_key, 0)
 
     def __len__(self) -> int:
-        """In all slots, when that was last told."""
-        # Nobody knows what waits there: something may.
+        # While the server is away, something may wait there.
         return len(self._kept) + max(self._size, int(self._is_away))
 
     def clear(self) -> None:
         self._queue.clear()
         self._kept.clear()
-        self._counts.clear()
+        self.ready.clear()
         self._failing.clear()
         self._size = 0
 
     @property
     def _new_per_pop(self) -> int:
-        return _NEW_PER_POP if len(self._counts) < _ENOUGH_SLOTS else 0
+        return _NEW_PER_POP if len(self.ready) < _ENOUGH_SLOTS else 0
 
     def _send_kept(self) -> None:
         while self._kept:
@@ -209,12 +189,12 @@ class SharedBacklog:
                 raise
             if not waiting:  # it is held, as the only one
                 continue
-            is_new = kept.slot not in self._counts
-            self._counts[kept.slot] = waiting
+            is_new = kept.slot not in self.ready
+            self.ready[kept.slot] = waiting
             if is_new:
                 self._found(kept.slot)
 
-    def _ask(self, slot_key: str | None, most_new: int) -> Tidings | None:
+    def _ask(self, slot_key: str | None, most_new: int) -> PopReply | None:
         doubtful = self._next_doubtful() if self._was_late else []
         at_work = bool(self._in_progress())
         try:
@@ -223,29 +203,29 @@ class SharedBacklog:
             self._part(error)
             return None
         try:
-            told = self._queue.pop(
+            reply = self._queue.pop(
                 slot_key, self._known, most_new, doubtful, at_work=at_work
             )
         except _NO_ANSWER as error:
             self._part(error)
             return None
-        self._answered(told.ends_in)
-        self._size = told.size
-        self.others_at_work = told.others
-        # All was deleted, and places begin anew.
-        self._known = told.known if told.place >= self._known else 0
-        for other in told.gone:
-            self._counts.pop(other, None)
-        for other in told.new:
-            if other not in self._counts and other != slot_key:
-                self._counts[other] = 1
+        self._answered(reply.ends_in)
+        self._size = reply.size
+        self.others_at_work = reply.others
+        # Otherwise all was deleted, and places start over.
+        self._known = reply.known if reply.place >= self._known else 0
+        for other in reply.gone:
+            self.ready.pop(other, None)
+        for other in reply.new:
+            if other not in self.ready and other != slot_key:
+                self.ready[other] = 1
                 self._found(other)
-        return told
+        return reply
 
     def _next_doubtful(self) -> list[str]:
-        slots = list(islice(self._counts, _DOUBTFUL))
-        for slot_key in slots:  # to the end of the line
-            self._counts[slot_key] = self._counts.pop(slot_key)
+        slots = list(islice(self.ready, _DOUBTFUL))
+        for slot_key in slots:  # check others next time
+            self.ready[slot_key] = self.ready.pop(slot_key)
         return slots
 
     def _request(self, slot_key: str, body: bytes) -> Request | None:
@@ -254,8 +234,8 @@ class SharedBacklog:
             return request_from_dict(fields, spider=self._spider)
         except DAMAGE as error:
             self._log.warning(
-                "%(slot)s: a request in the shared queue cannot be restored, and is "
-                "dropped: %(error)r",
+                "%(slot)s: dropped a request from the shared queue that cannot be "
+                "restored: %(error)r",
                 {"slot": printable(slot_key), "error": error},
             )
             return None
@@ -271,7 +251,7 @@ class SharedBacklog:
         if not self._is_away:
             self._is_away = True
             self._log.warning(
-                "The shared queue in Redis does not answer (%(error)s): nothing is "
-                "taken from it until it does, and what is put there is kept here",
+                "The shared queue in Redis does not answer (%(error)s): until it does, "
+                "no requests are taken from it, and new ones are kept in memory",
                 {"error": printable(str(error))},
             )

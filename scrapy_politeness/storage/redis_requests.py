@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 from scrapy_politeness.sharing.redis import escaped
-from scrapy_politeness.storage.placement import USUAL
+from scrapy_politeness.storage.marks import USUAL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,24 +20,23 @@ if TYPE_CHECKING:
     from redis import Redis
     from redis.commands.core import Script
 
-    from scrapy_politeness.storage.placement import Placement
+    from scrapy_politeness.storage.marks import Placement
 
 _DROPPED_AT_ONCE = 1000
 
-# Nothing that is counted here is larger.
+# No count is larger.
 _LARGEST = 2**53
 
-# Milliseconds. Who was at work is thought to be for so long, if nothing else is heard.
+# Milliseconds for which a process counts as working after it was last heard of.
 _AT_WORK_MS = 5000
 
 
-class Tidings(NamedTuple):
-    """What a call told: the request, if one was popped, how many are ``left`` in its
-    slot, and how many of these are ``failing``, the ``size`` of the queue, up to which
-    ``place`` it was filled, the slots that are ``new`` and the place up to which these
-    are all, the slots that are ``gone`` of those that were asked for, how many
-    ``others`` are at work, in how many seconds the next request goes to the front of
-    its slot."""
+class PopReply(NamedTuple):
+    """The request, if one was popped; how many are ``left`` in its slot, and how many
+    of these are ``failing``; the ``size`` of the queue, and the last ``place`` in it;
+    the slots that are ``new``, complete up to the place ``known``; which of the
+    doubtful slots are ``gone``; how many ``others`` are at work; and in how many
+    seconds the next request goes to the front of its slot."""
 
     body: bytes | None
     left: int
@@ -66,7 +65,7 @@ class SharedQueue:
         self._drop = self._script("drop")
 
     def is_foreign(self) -> bool:
-        """Tell whether something else is stored under this name."""
+        """Tell whether another program has stored something under this key."""
         return self._server.type(self._key) not in (b"none", b"hash")
 
     def push(
@@ -90,10 +89,10 @@ class SharedQueue:
         doubtful: Sequence[str],
         *,
         at_work: bool,
-    ) -> Tidings:
-        """``slot`` None only asks what is new: which slots got requests after the
+    ) -> PopReply:
+        """Without a slot, only ask what is new: which slots got requests after the
         place ``known``, and which of the ``doubtful`` ones have none. ``at_work``
-        says whether more requests may come of what this process does."""
+        says whether this process may produce more requests."""
         keys = [self._key, self._slots, self._at_work, self._ends]
         if slot_key is not None:
             keys.append(self._requests(slot_key))
@@ -102,10 +101,10 @@ class SharedQueue:
         body, left, size, place, new, gone, others, ends_in, failing = self._pop(
             keys, [*about_us, known, most_new, *names]
         )
-        return Tidings(
+        return PopReply(
             body=body,
             left=left,
-            # Whoever asks how long a queue is wants no negative number.
+            # __len__ must not return a negative number.
             size=max(0, min(size, _LARGEST)),
             place=place,
             new=[name for raw in new[::2] if (name := _name(raw)) is not None],
@@ -140,7 +139,7 @@ def _raw(slot_key: str) -> bytes:
 
 
 def _name(raw: bytes) -> str | None:
-    """None for what ``_raw`` cannot have made: somebody else has put it there."""
+    """None for what another program has put there."""
     try:
         return raw.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:

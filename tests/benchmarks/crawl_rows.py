@@ -9,10 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, Spider
 
-from tests.support.settings import SEARCHING, WEATHERED
+from tests.support.failures import (
+    UNAVAILABLE,
+    Failures,
+    constant,
+    from_time,
+    mixed,
+    runs,
+)
+from tests.support.settings import SEARCHING, UP_TO_20
 from tests.support.site import Answer, Site
 from tests.support.spiders import Pages
-from tests.support.weather import UNAVAILABLE, Weather, constant, from_time, mixed, runs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
@@ -22,9 +29,9 @@ if TYPE_CHECKING:
     from tests.support.site import Quota
 
 LIMITS = "limits"
-WEATHER = "weather"
+FAILURES = "failures"
 DEFAULTS = "defaults"
-TABLES = (LIMITS, WEATHER, DEFAULTS)
+TABLES = (LIMITS, FAILURES, DEFAULTS)
 
 # Seconds between two pages of a slow spider.
 LEISURE = 2.0
@@ -93,12 +100,12 @@ class Row:
 
     def lost(self, paths: Iterable[str]) -> int:
         """Return how many of the pages nobody can get."""
-        weather: Weather = self.site.get("weather") or Weather()
-        return sum(path in weather.broken for path in paths)
+        failures: Failures = self.site.get("failures") or Failures()
+        return sum(path in failures.broken for path in paths)
 
     def with_seed(self, seed: int) -> Row:
-        weather = replace(self.site.get("weather") or Weather(), seed=seed)
-        return replace(self, site={**self.site, "weather": weather})
+        failures = replace(self.site.get("failures") or Failures(), seed=seed)
+        return replace(self, site={**self.site, "failures": failures})
 
 
 def _two_second_window(quota: Quota) -> Mapping[str, str]:
@@ -112,23 +119,23 @@ def _limited(name: str, rate: float, **site: Any) -> Row:
     return Row(LIMITS, name, site, rate, settings=SEARCHING)
 
 
-def _weathered(
+def _failing(
     name: str,
     least_share: float,
-    weather: Weather | None = None,
+    failures: Failures | None = None,
     *,
     settings: Mapping[str, Any] | None = None,
     to_the_end: bool = True,
     **site: Any,
 ) -> Row:
-    weather = weather or Weather()
+    failures = failures or Failures()
     return Row(
-        WEATHER,
+        FAILURES,
         name,
-        {"robots": _STATIC_ROBOTS, "weather": weather, **site},
-        rate=20.0 * (1 - weather.failures),
+        {"robots": _STATIC_ROBOTS, "failures": failures, **site},
+        rate=20.0 * (1 - failures.share),
         least_share=least_share,
-        settings={**WEATHERED, **(settings or {})},
+        settings={**UP_TO_20, **(settings or {})},
         to_the_end=to_the_end,
     )
 
@@ -161,7 +168,7 @@ def _one_broken(name: str, spider: type[Spider]) -> Row:
     return _by_default(
         f"one page of 200 always 503, {name}",
         200,
-        {"weather": Weather(broken=["/page/100"])},
+        {"failures": Failures(broken=["/page/100"])},
         extra=40.0,
         spider=spider,
     )
@@ -187,50 +194,48 @@ ROWS = (
     _limited("4 connections, 150 ms a page", 4 / 0.15, limit_in_flight=4, latency=0.15),
     _limited("queue of 1 worker, 40 ms a page", 25.0, workers=1, latency=0.04),
     _limited("queue of 4 workers, 160 ms a page", 25.0, workers=4, latency=0.16),
-    _weathered("1 % random 503s", 0.85, Weather(errors=0.01, seed=_SEED)),
-    _weathered("5 % random 503s", 0.75, Weather(errors=0.05, seed=_SEED)),
-    _weathered(
+    _failing("1 % random 503s", 0.85, Failures(errors=0.01, seed=_SEED)),
+    _failing("5 % random 503s", 0.75, Failures(errors=0.05, seed=_SEED)),
+    _failing(
         "1 % random 503s and a limit of 20/s",
         0.8,
-        Weather(errors=0.01, seed=_SEED),
+        Failures(errors=0.01, seed=_SEED),
         limit="20/second",
     ),
-    _weathered(
+    _failing(
         "0.5 % hanging, DOWNLOAD_TIMEOUT 5",
         0.85,
-        Weather(hangs=0.005, seed=_SEED),
+        Failures(hangs=0.005, seed=_SEED),
         settings={"DOWNLOAD_TIMEOUT": 5},
     ),
-    _weathered(
-        "mixed latencies, 50 and 500 ms", 0.9, Weather(latency=mixed(0.05, 0.5))
-    ),
-    _weathered(
+    _failing("mixed latencies, 50 and 500 ms", 0.9, Failures(latency=mixed(0.05, 0.5))),
+    _failing(
         "one broken page",
         0.88,
-        Weather(broken=["/page/100"]),
+        Failures(broken=["/page/100"]),
         to_the_end=False,
     ),
-    _weathered("queue of 20/s", 0.85, Weather(latency=constant(0.05)), workers=1),
-    _weathered(
+    _failing("queue of 20/s", 0.85, Failures(latency=constant(0.05)), workers=1),
+    _failing(
         "4 connections, 150 ms a page, static robots.txt",
         0.85,
-        Weather(latency=constant(0.15)),
+        Failures(latency=constant(0.15)),
         limit_in_flight=4,
     ),
     _by_default(
         "150 ms a page, static robots.txt",
         400,
-        {"weather": Weather(latency=constant(0.15))},
+        {"failures": Failures(latency=constant(0.15))},
     ),
     _by_default(
         "runs of 50 fast and 50 slow pages",
         1000,
-        {"weather": Weather(latency=runs(0.05, 0.5, 50))},
+        {"failures": Failures(latency=runs(0.05, 0.5, 50))},
     ),
     _by_default(
         "5 % random 503s",
         400,
-        {"weather": Weather(errors=0.05, seed=_SEED)},
+        {"failures": Failures(errors=0.05, seed=_SEED)},
         rate=9.5,
         extra=3.0,
     ),
@@ -239,7 +244,7 @@ ROWS = (
     _by_default(
         "a single 503 in the first second, at most 20/s",
         1000,
-        {"weather": Weather(events={2: UNAVAILABLE})},
+        {"failures": Failures(events={2: UNAVAILABLE})},
         rate=20.0,
         settings={"POLITENESS_MAX_RATE": 20},
     ),
@@ -247,7 +252,7 @@ ROWS = (
     _by_default(
         "first page 429 with Retry-After 30",
         300,
-        {"weather": Weather(events={1: Answer(429, {"Retry-After": "30"})})},
+        {"failures": Failures(events={1: Answer(429, {"Retry-After": "30"})})},
         extra=_CAREFUL_START + 30,
     ),
     _by_default(
@@ -259,7 +264,7 @@ ROWS = (
     _by_default(
         "slow spider, 50 ms a page, then 300 ms",
         40,
-        {"weather": Weather(latency=from_time({0.0: 0.05, 40.0: 0.3}))},
+        {"failures": Failures(latency=from_time({0.0: 0.05, 40.0: 0.3}))},
         rate=1 / LEISURE,
         extra=0.0,
         spider=Leisurely,

@@ -1,9 +1,9 @@
 """Real crawls of hosts that they do not know, against the fastest possible ones.
 
-    python -m tests.benchmarks.crawls [--table weather] [--only moving queue]
+    python -m tests.benchmarks.crawls [--table failures] [--only moving queue]
         [--pages 1000] [--times 3] [--seed 7] [--jobs 2] [--timeout 600]
 
-Three tables: ``limits`` that the hosts do not tell; ``weather``, which is what goes
+Three tables: ``limits`` that the hosts do not tell; ``failures``, which is what goes
 wrong whatever the rate is; and ``defaults``, as a user meets it, with no settings at
 all, where a crawl is good that takes at most twice as long as it could.
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from tests.support.site import Arrival
 
-# Per 100 pages, apart from those that are the weather's.
+# Per 100 pages, apart from injected failures.
 MOST_REFUSALS = 1.0
 
 
@@ -50,7 +50,7 @@ class Score:
     seconds: float
     ended_after: float | None
     refusals: int
-    beyond_weather: int
+    over_limit: int
     cuts: int | None
 
     @property
@@ -59,7 +59,7 @@ class Score:
 
     @property
     def is_good(self) -> bool:
-        few = 100 * self.beyond_weather <= MOST_REFUSALS * self.pages
+        few = 100 * self.over_limit <= MOST_REFUSALS * self.pages
         return (
             self.ended_after is not None
             and self.got == self.pages - self.lost
@@ -80,7 +80,7 @@ class Score:
             f"{self.share:.3f}" if is_done else "",
             f"{self.row.least_share:.2f}",
             self.refusals,
-            self.beyond_weather,
+            self.over_limit,
             "" if self.cuts is None else self.cuts,
             "+" if self.is_good else "-",
         )
@@ -89,7 +89,7 @@ class Score:
 
 HEAD = """
 | %s | got | seconds | to the end | fastest | share | at least | refusals \
-| beyond the weather | cuts | |
+| over the limit | cuts | |
 |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|"""
 
 
@@ -115,14 +115,14 @@ def _score(
 ) -> Score:
     asked = [a for a in arrivals if a.path != "/robots.txt"]
     refused = [a for a in asked if a.status != 200]
-    beyond = sum(not a.is_weather for a in refused)
+    beyond = sum(not a.is_injected for a in refused)
     score = partial(
         Score,
         row=row,
         pages=len(paths),
         lost=row.lost(paths),
         refusals=len(refused),
-        beyond_weather=beyond,
+        over_limit=beyond,
     )
     if found is None:
         got = len({a.path for a in asked if a.status == 200})
@@ -149,7 +149,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[""], help="parts of rows' names")
     parser.add_argument("--pages", type=int, help="instead of each row's own number")
     parser.add_argument("--times", type=int, default=1)
-    parser.add_argument("--seed", type=int, help="other luck with the weather")
+    parser.add_argument("--seed", type=int, help="of the random failures")
     parser.add_argument("--jobs", type=int, default=1, help="crawls at a time")
     parser.add_argument("--timeout", type=float, default=600.0, help="for each crawl")
     options = parser.parse_args()

@@ -198,7 +198,7 @@ class Oracle(_Spaced):
         super().__init__(bounds.max_rate, connections or concurrency, bounds)
         self._server = server
         # Bad luck takes its share of what is sent: that is no reason to send less.
-        self._limit = _without_weather(server)
+        self._limit = _innermost(server)
         self._paced = connections is None
         self._share = self._MARGIN / clients
 
@@ -212,7 +212,7 @@ class Oracle(_Spaced):
         return super().take(now)
 
 
-def _without_weather(server: Server) -> Server:
+def _innermost(server: Server) -> Server:
     while isinstance(server, Wrapper):
         server = server.server
     return server

@@ -1,20 +1,21 @@
 """The hosts of the benchmark `governors`, and what our law has to reach there: those
-that mean what they say. Those with bad luck are in ``weather_rows``."""
+that mean what they say. Those with bad luck are in ``failure_rows``."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING
 
+from scrapy_politeness.core.failing_page import Persistence
 from scrapy_politeness.core.governor.control_law import Bounds
 from scrapy_politeness.simulator import (
     Balancer,
     ConnectionLimit,
     FixedWindow,
     Network,
-    Persistence,
     QueueingServer,
     QuotaHeaders,
     RetryAfter,
@@ -22,15 +23,13 @@ from scrapy_politeness.simulator import (
     Steps,
     TokenBucket,
     always,
-    day_and_night,
-    true_wait,
 )
+from scrapy_politeness.simulator.servers import Reply, Server, Wrapper
 from tests.benchmarks.laws import BOUNDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from scrapy_politeness.simulator import Server
     from scrapy_politeness.simulator.servers import CountingServer
 
 NETWORK = Network(latency=0.05, jitter=0.1)
@@ -39,7 +38,8 @@ NETWORK = Network(latency=0.05, jitter=0.1)
 VARIATION = 0.2
 
 STEP = Steps((0.0, 4.0), (1200.0, 2.0), (2400.0, 6.0))
-DAY = day_and_night(1.0, 2.0)
+# Twelve hours each, every day.
+DAY = Steps((0.0, 1.0), (43200.0, 2.0), every=86400.0)
 
 
 class Kind(Enum):
@@ -150,7 +150,7 @@ def _backends(kind: str, by_chance: bool, seed: int) -> Server:
 
 def _limits() -> Iterator[Row]:
     for name, (make, target) in LIMITS.items():
-        yield Row(f"{name}, Retry-After", partial(_says, make, true_wait), target)
+        yield Row(f"{name}, Retry-After", partial(_says, make, math.ceil), target)
         yield Row(f"{name}, silent", make, target)
         told = Target(0.98, 0.1, quick=target.quick)
         yield Row(f"{name}, quota", partial(_counts, make, True), told)
@@ -158,7 +158,7 @@ def _limits() -> Iterator[Row]:
 
 
 def _connection_limits() -> Iterator[Row]:
-    telling = partial(_says, _connections, true_wait)
+    telling = partial(_says, _connections, math.ceil)
     for room in (16, 8):
         name = f"connections 4, {room} slots"
         target = Target(0.90, 1.0)
@@ -200,13 +200,34 @@ def _balancers() -> Iterator[Row]:
         )
 
 
+class Unnamed(Wrapper):
+    """Refuses with a bare 503, as nginx does by default. Its refusals cannot be told
+    from bad luck, here neither: they are not in the table."""
+
+    def arrive(self, now: float, page: int = 0) -> Reply:
+        return self.server.arrive(now, page)._replace(reason="503")
+
+
+def _unnamed() -> Iterator[Row]:
+    limits: dict[str, Callable[[], Server]] = {
+        "bucket 8/s burst 10": lambda: TokenBucket(8.0, 10),
+        "bucket 1/s burst 5": lambda: TokenBucket(1.0, 5),
+    }
+    for name, make in limits.items():
+        yield Row(f"{name}, bare 503s", partial(_bare, make), Target(0.97))
+
+
+def _bare(make: Callable[[], Server], seed: int) -> Server:
+    return Unnamed(make())
+
+
 def _others() -> Iterator[Row]:
     """Without a target: liars, rivals, a day."""
     slow, _ = LIMITS["bucket 4/s burst 20"]
     for text, said in (("0", 0.0), ("1 s", 1.0), ("1 h", 3600.0)):
         yield Row(f"bucket 4/s, says {text}", partial(_says, slow, always(said)))
     quick, _ = LIMITS["bucket 20/s burst 10"]
-    shared = partial(_says, quick, true_wait)
+    shared = partial(_says, quick, math.ceil)
     yield Row("bucket 20/s, 3 clients", shared, clients=3)
     yield Row("day 1/s night 2/s", lambda seed: TokenBucket(DAY, 5), hours=24.0)
 
@@ -216,5 +237,6 @@ LIMIT_ROWS = [
     *_connection_limits(),
     *_queues(),
     *_balancers(),
+    *_unnamed(),
     *_others(),
 ]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tests.benchmarks.failure_rows import FAILURE_ROWS
 from tests.benchmarks.rows import LIMIT_ROWS, Kind, Row, Target
-from tests.benchmarks.weather_rows import WEATHER_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from scrapy_politeness.simulator import Results
 
-ROWS = [*LIMIT_ROWS, *WEATHER_ROWS]
+ROWS = [*LIMIT_ROWS, *FAILURE_ROWS]
 
 # The start from 1/s to a limit of 20/s: seconds and refusals until 90 % of it.
 QUICK_START = (40.0, 5)

@@ -41,8 +41,8 @@ def test_sigint_during_a_pause_of_an_hour_closes_within_seconds(
         running.wait_for_log(PAUSED)
         interrupted_at = time.monotonic()
         running.interrupt()
-        result = running.wait(timeout=10)
-        assert time.monotonic() - interrupted_at < 5
+        result = running.wait(timeout=30)
+        assert time.monotonic() - interrupted_at < 5 + server.lost
     assert result.stats["finish_reason"] == "shutdown"
     assert "Traceback" not in result.log
 

@@ -389,9 +389,9 @@ def test_simulate_plots_the_rate_and_sums_it_up(
 def test_simulate_a_host_with_bad_luck(
     here: Callable[..., Done], options: str, figure: str, words: str
 ) -> None:
-    weather = ("simulate", "none", options, "0.05", "-s", "DOWNLOAD_TIMEOUT=10")
-    done = here(*weather)
-    figures = here(*weather, "--json").json
+    failures = ("simulate", "none", options, "0.05", "-s", "DOWNLOAD_TIMEOUT=10")
+    done = here(*failures)
+    figures = here(*failures, "--json").json
     assert figures[figure] > 0
     assert f"{figures[figure]} {words}" in done.out
     assert "of the possible rate" in done.out

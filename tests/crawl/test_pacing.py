@@ -118,7 +118,7 @@ def test_off_switches(site: Callable[..., Site], off: dict[str, Any]) -> None:
     server = site(20)
     result = crawl(urls=server.page_urls(), settings=off)
     assert len(result.items) == 20
-    assert result.seconds < 10  # at 1/s, it would be 19
+    assert result.seconds < 10 + server.lost  # at 1/s, it would be 19
     assert {arrival.path for arrival in server.arrivals}.isdisjoint({"/robots.txt"})
 
 
@@ -177,4 +177,4 @@ def test_local_urls_bother_nobody_and_are_not_delayed() -> None:
     urls = [f"data:,{number}" for number in range(20)]
     result = crawl(urls=urls)
     assert len(result.items) == 20
-    assert result.seconds < 10  # at 1/s, it would be 19
+    assert result.seconds < 19  # what they would take at 1/s

@@ -14,7 +14,8 @@ from scrapy.http.request import NO_CALLBACK
 from scrapy.settings import Settings
 
 from scrapy_politeness.config.policy import Policy
-from scrapy_politeness.robots.fetching import OWN_FETCH, Robots
+from scrapy_politeness.robots.fetching import Robots
+from scrapy_politeness.robots.request import OWN_FETCH
 from tests.support.crawl import REACTORS, Reactor, crawl, start_crawl
 from tests.support.settings import fixed
 from tests.support.site import Answer
@@ -102,7 +103,7 @@ def test_nonsense_is_ignored_with_a_warning(
     assert len(result.items) == 6
     assert f"{line[:100]!r}, which makes no sense" in result.log
     assert "Traceback" not in result.log
-    assert result.seconds < 5
+    assert result.seconds < 5 + server.lost
 
 
 @pytest.mark.parametrize(
@@ -401,7 +402,8 @@ def test_the_crawl_falls_silent_when_the_visit_time_ends(
     result = crawl(AtTime, urls=urls, settings=settings, wall_now=END - 4)
     assert result.stats["finish_reason"] == "closespider_timeout"
     # The last one was sent in time, and answered a little later.
-    assert END - 4 < max(item["wall_time"] for item in result.items) < END + 1
+    latest = max(item["wall_time"] for item in result.items)
+    assert END - 4 < latest < END + 1 + server.lost
     assert result.log.count("from 06:00 to 08:45 UTC; pausing for 21 h") == 1
     assert result.log.count(CLOSED) == 1
 

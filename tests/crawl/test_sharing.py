@@ -208,8 +208,8 @@ def test_a_new_process_starts_with_what_the_others_know(
     assert len(crawl(urls=urls, settings=settings).items) == 60
     assert server.refusals() <= refusals + 12
     times = [arrival.at for arrival in server.arrivals][before:]
-    # From 5/s on, 60 pages would take longer.
-    assert times[40] - times[0] < 40 / 6 + server.lost
+    # At 5/s, the first pages would take longer. What comes later may be refused.
+    assert times[10] - times[0] < 10 / 6 + server.lost
 
 
 def test_a_process_that_was_killed_is_soon_forgotten(

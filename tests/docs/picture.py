@@ -19,7 +19,7 @@ from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.observe.plot import Plot, time_ticks
 from scrapy_politeness.observe.timeline import Sampler
 from scrapy_politeness.simulator import (
-    Noise,
+    RandomFailures,
     RetryAfter,
     Steps,
     TokenBucket,
@@ -53,7 +53,7 @@ class Host:
     def server(self) -> Server:
         bucket = TokenBucket(Steps(*self.limits), burst=BURST)
         if self.bad_luck:
-            return Noise(bucket, self.bad_luck, refused())
+            return RandomFailures(bucket, self.bad_luck, refused())
         return RetryAfter(bucket)
 
 
@@ -97,7 +97,7 @@ _LEGEND = (
     (192, "ceiling", "M0,23h20", "believed limit"),
     (328, "real", "M0,23h20", "the host's limit"),
     (470, "refused large", "M10,23h0", "refused"),
-    (560, "pause", "M0,15h20v16H0Z", "silence"),
+    (560, "pause", "M0,15h20v16H0Z", "pause"),
     (650, "other", "M0,23h20", "CUBIC instead"),
 )
 

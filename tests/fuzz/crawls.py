@@ -70,7 +70,7 @@ def check(host: str) -> None:
     slot, longest = scope_of(host), parts().policy.longest_silence
     status = slot.status(now)
     assert MIN_RATE * (1 - 1e-9) <= status.rate <= MOST[host] * (1 + 1e-9), status
-    assert 0 <= status.silent_for <= longest * 1.11, status
+    assert 0 <= status.paused_for <= longest * 1.11, status
     assert status.ceiling is None or 0 < status.ceiling < math.inf, status
     assert 1 <= status.concurrency <= 1000
     assert math.isfinite(slot.ready_at)

@@ -22,11 +22,18 @@ _NAMES = (
     *(
         f"{prefix}{what}"
         for prefix in ("RateLimit-", "X-RateLimit-", "X-Rate-Limit-")
+        for what in ("Limit", "Remaining", "Reset", "Reset-After", "Interval")
+    ),
+    *(
+        f"X-RateLimit-{what}-{unit}"
+        for unit in ("Second", "Minute", "Day", "Requests")
         for what in ("Limit", "Remaining", "Reset")
     ),
 )
 
-_keys = st.sampled_from(["r", "t", "q", "w", "limit", "remaining", "reset", "pk", "*"])
+_keys = st.sampled_from(
+    ["r", "t", "q", "w", "limit", "remaining", "reset", "pk", "qu", "*"]
+)
 _words = st.sampled_from(
     ['"default"', '"a;b,c"', "default", '"', "10", ";", ",", "=", " "]
 )
@@ -45,6 +52,13 @@ _dates = st.one_of(
             "Mon, 01 Jan 0001 00:00:00 +2359",
             "Tue, 15 Nov 2044 12:45:26 +99999999999999",
             "0 Jan 0 0:0",
+            "1994-11-06T08:49:37Z",
+            "0001-01-01T00:00:00+23:59",
+            "9999-12-31T23:59:59-23:59",
+            "6m0s",
+            "1h2m3.5s",
+            "999999999h",
+            "...s",
         ]
     ),
 )

@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scrapy.http import Response
 
-from scrapy_politeness.robots.fetching import robots_request
-from scrapy_politeness.robots.rules import Wishes, readable
+from scrapy_politeness.robots.request import robots_request
+from scrapy_politeness.robots.rules import Directives, readable
 from tests.fuzz import crawls
 from tests.fuzz.texts import any_text, names, numbers
 from tests.fuzz.watch import watched
@@ -87,4 +87,4 @@ _garbage = st.tuples(
 @example((b"\xef\xbb\xbf", b""), b"")
 def delays_are_found_among_garbage(before: tuple[bytes, bytes], after: bytes) -> None:
     body = b"".join((*before, _ASKS, b"\nUser-agent: another\n", after))
-    assert Wishes.read(readable(body), "fuzzer").crawl_delay == 7
+    assert Directives.read(readable(body), "fuzzer").crawl_delay == 7

@@ -17,7 +17,7 @@ from scrapy import Request
 import scrapy_politeness.sharing
 from scrapy_politeness.sharing.redis import Keys, micros
 from scrapy_politeness.sharing.replies import Granted, Saved
-from scrapy_politeness.storage.placement import Placement, Where
+from scrapy_politeness.storage.marks import Placement, Where
 from scrapy_politeness.storage.redis_backlog import SharedBacklog
 from scrapy_politeness.storage.redis_requests import SharedQueue
 from tests.fuzz import crawls

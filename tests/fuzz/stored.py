@@ -23,7 +23,7 @@ from scrapy_politeness.core.governor.control_law import Bounds
 from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.storage.disk_backlog import DiskBacklog
-from scrapy_politeness.storage.placement import USUAL
+from scrapy_politeness.storage.marks import USUAL
 from scrapy_politeness.storage.records import Records
 from scrapy_politeness.storage.state_file import Entry, StateFile
 from tests.fuzz.documents import damaged, edits
@@ -164,11 +164,11 @@ def _pop_all(folder: str) -> int:
     backlog = _backlog(folder)
     popped = 0
     backlog.release(math.inf)
-    for slot in list(backlog.slots()):
+    for slot in list(backlog.ready):
         assert isinstance(slot, str)
-        while backlog.has_ready(slot):
-            assert backlog.peek(slot) is None or slot in backlog
-            popped += slot in backlog and backlog.pop(slot) is not None
+        while slot in backlog.ready:
+            assert backlog.peek(slot) is None or slot in backlog.ready
+            popped += slot in backlog.ready and backlog.pop(slot) is not None
     assert len(backlog) == 0
     backlog.close()
     return popped

@@ -121,13 +121,13 @@ RESCHEDULED, RETRIED, FOLLOWED, PASSED_ON = (
     "passed on",
 )
 
-AS_ASKED = ", and the silence is kept"
+AS_ASKED = "; Retry-After is obeyed"
 RATES = {
-    OVERLOAD: "halved, and silence",
-    BUSY: "stays, and silence",
-    FAILURE: "stays, and does not rise",
-    SERVED: "as after any page",
-    NOT_THE_HOSTS: "as if nothing had been sent",
+    OVERLOAD: "halved, with a pause",
+    BUSY: "unchanged, with a pause",
+    FAILURE: "unchanged, not raised",
+    SERVED: "as with any page",
+    NOT_THE_HOSTS: "as if nothing was sent",
 }
 
 _FAILED = "DownloadFailedError"
@@ -139,7 +139,7 @@ FAULTS = (
     Fault("connection refused", _REFUSED, FAILURE, RETRIED, url="closed"),
     # Without a reactor, aiohttp asks once more by itself.
     Fault(
-        "reset before an answer",
+        "reset before the response",
         _FAILED,
         FAILURE,
         RETRIED,
@@ -147,7 +147,7 @@ FAULTS = (
         always=True,
     ),
     Fault(
-        "closed without an answer",
+        "closed without a response",
         _FAILED,
         FAILURE,
         RETRIED,
@@ -155,14 +155,14 @@ FAULTS = (
         always=True,
     ),
     Fault(
-        "reset within the answer",
+        "reset during the response",
         _LOSS,
         FAILURE,
         RETRIED,
         _say(_HEAD + b"Content-Length: 99\r\n\r\nhalf", _reset),
     ),
     Fault(
-        "no connection in time",
+        "connection timeout",
         _TIMED_OUT,
         OVERLOAD,
         RETRIED,
@@ -170,7 +170,7 @@ FAULTS = (
         meta=_TIMEOUT,
     ),
     Fault(
-        "no answer in time",
+        "no response in time",
         _TIMED_OUT,
         OVERLOAD,
         RETRIED,
@@ -178,7 +178,7 @@ FAULTS = (
         meta=_TIMEOUT,
     ),
     Fault(
-        "a byte now and then, in the headers",
+        "headers trickle in byte by byte",
         _TIMED_OUT,
         OVERLOAD,
         RETRIED,
@@ -186,7 +186,7 @@ FAULTS = (
         meta=_TIMEOUT,
     ),
     Fault(
-        "a byte now and then, in the body",
+        "body trickles in byte by byte",
         _TIMED_OUT,
         OVERLOAD,
         RETRIED,
@@ -200,16 +200,16 @@ FAULTS = (
         RETRIED,
         url="unknown",
     ),
-    Fault("certificate of somebody else", "200", SERVED, PASSED_ON, url="tls"),
+    Fault("certificate of another host", "200", SERVED, PASSED_ON, url="tls"),
     Fault(
-        "no TLS where there should be",
+        "no TLS on an https port",
         f"{_FAILED} / {_REFUSED}",
         FAILURE,
         RETRIED,
         url="no_tls",
     ),
     Fault(
-        "TLS handshake cut off",
+        "TLS handshake aborted",
         f"{_FAILED} / {_REFUSED}",
         FAILURE,
         RETRIED,
@@ -223,22 +223,22 @@ FAULTS = (
         _say(_HEAD + b"Content-Length: 99\r\n\r\nhalf"),
     ),
     Fault(
-        "chunks cut off",
+        "truncated chunks",
         _LOSS,
         FAILURE,
         RETRIED,
         _say(_HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n99\r\nha"),
     ),
-    Fault("gzip cut off", "200", SERVED, PASSED_ON, Answer(200, _GZIP, _PAGE[:-300])),
+    Fault("truncated gzip", "200", SERVED, PASSED_ON, Answer(200, _GZIP, _PAGE[:-300])),
     Fault(
-        "no gzip where there should be",
+        "invalid gzip",
         "BadGzipFile",
         SERVED,
         PASSED_ON,
         Answer(200, _GZIP, b"this is no gzip"),
     ),
     Fault(
-        "something else than HTTP",
+        "not HTTP",
         _FAILED,
         FAILURE,
         RETRIED,
@@ -268,13 +268,13 @@ FAULTS = (
     ),
     Fault("proxy refuses the connection", _REFUSED, NOT_THE_HOSTS, RETRIED, url="dead"),
     Fault(
-        "proxy opens no tunnel",
+        "proxy refuses the tunnel",
         f"TunnelError / {_FAILED}",
         NOT_THE_HOSTS,
         RETRIED,
         url="tunnel",
     ),
-    Fault("407 of the proxy", "407", NOT_THE_HOSTS, PASSED_ON, _answer(407)),
+    Fault("407 from the proxy", "407", NOT_THE_HOSTS, PASSED_ON, _answer(407)),
     Fault("429", "429", OVERLOAD, RESCHEDULED, _answer(429)),
     Fault("503", "503", OVERLOAD, RESCHEDULED, _answer(503)),
     Fault(
@@ -285,7 +285,7 @@ FAULTS = (
         _answer(200, MediaWiki_API_Error="maxlag"),
     ),
     Fault(
-        "403 with a quota that is spent",
+        "403 with a spent quota",
         "403",
         OVERLOAD,
         RESCHEDULED,

@@ -16,7 +16,7 @@ SEARCHING: dict[str, Any] = {
 }
 
 # For crawls of hosts where things go wrong by chance: quick, and with robots.txt.
-WEATHERED: dict[str, Any] = {
+UP_TO_20: dict[str, Any] = {
     "POLITENESS_START_RATE": 5,
     "POLITENESS_MAX_RATE": 20,
     "POLITENESS_BACKOFF_BASE": 1,

@@ -160,7 +160,7 @@ _GIVEN_UP = (
     "is given up (POLITENESS_GIVE_UP_AFTER",
     "Summary for {}:",
 )
-_TIMED_OUT = ("{}: rate ", "/s because of timeout; pausing", "retrying <GET http://{}")
+_TIMED_OUT = ("{}: rate ", "/s because of timeout; pausing", *_GIVEN_UP[:2])
 _TOO_LONG = ("robots.txt of http://{}", "is longer than 500 KiB")
 
 ATTACKS = (
@@ -195,31 +195,31 @@ ATTACKS = (
         frozenset({"GivenUp", "IgnoreRequest"}),
     ),
     Attack(
-        "a byte each second, in the body",
+        "one byte per second, in the body",
         _always(_drip(b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n")),
         _TIMED_OUT,
         frozenset({"DownloadTimeoutError", "GivenUp"}),
         timeout=1.5,
     ),
     Attack(
-        "a byte each second, in the headers",
+        "one byte per second, in the headers",
         _always(_drip(b"HTTP/1.1 200 OK\r\nX-Slow: ")),
         _TIMED_OUT,
         frozenset({"DownloadTimeoutError", "GivenUp"}),
         timeout=1.5,
     ),
     Attack(
-        "never an answer",
+        "no response",
         _always(_raw(_listen)),
         _TIMED_OUT,
         frozenset({"DownloadTimeoutError", "GivenUp"}),
         timeout=1.5,
     ),
     Attack(
-        "closed at once",
+        "connection closed at once",
         _always(Answer(drop=True)),
-        ("Gave up retrying <GET http://{}",),
-        frozenset({"DownloadFailedError"}),
+        _GIVEN_UP,
+        frozenset({"GivenUp"}),
     ),
     Attack(
         "64 KB of headers",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Mapping, Sequence
 
-    from tests.support.weather import Weather
+    from tests.support.failures import Failures
 
 DROPPED = 0
 """Status in the log of a request whose connection was closed without an answer."""
@@ -47,8 +47,8 @@ class Arrival:
     status: int
     headers: Mapping[str, str]
     in_flight: int
-    # It was the weather, and not the site, that answered.
-    is_weather: bool = False
+    # A failure that has nothing to do with limits.
+    is_injected: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,9 +111,12 @@ class Site:
 
     ``answer(path, nth)`` may answer a request itself (``nth`` is 1 for the first
     arrival of that path); where it returns None, the rest applies: robots.txt,
-    then the limits, then the weather, then the page. ``named`` are further pages, by
+    then the limits, then the failures, then the page. ``named`` are further pages, by
     their paths. Requests sent through this site as an HTTP proxy are answered as if
     it were their host.
+
+    With ``closes``, a port is closed for that many seconds as soon as one request is
+    above the limit; ``closed_at`` has the moments.
 
     Several ``backends`` have the limit and the workers each for itself, and a balancer
     that hands out requests at random.
@@ -130,13 +133,14 @@ class Site:
         per_host: bool = False,
         limit_robots: bool = False,
         limit_in_flight: int | None = None,
+        closes: float | None = None,
         retry_after: Callable[[float], str] | str | None = None,
         quota_headers: Callable[[Quota], Mapping[str, str]] | None = None,
         latency: float = 0.0,
         workers: int = 1000,
         backends: int = 1,
         named: Mapping[str, Answer] | None = None,
-        weather: Weather | None = None,
+        failures: Failures | None = None,
         answer: Callable[[str, int], Answer | None] | None = None,
     ) -> None:
         self.pages = pages
@@ -144,11 +148,14 @@ class Site:
         self.per_host = per_host
         self.limit_robots = limit_robots
         self.limit_in_flight = limit_in_flight
+        self.closes = closes
+        self.closed_at: list[float] = []
+        self._is_over = threading.Event()
         self.retry_after = retry_after
         self.quota_headers = quota_headers
         self.latency = latency
         self.named = named or {}
-        self.weather = weather
+        self.failures = failures
         self.answer = answer
         self._backends = [
             Backend(
@@ -172,6 +179,7 @@ class Site:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._is_over.set()
         for listener in self._listeners.values():
             listener.stop()
 
@@ -248,22 +256,25 @@ class Site:
     def _judge(
         self, path: str, host: str, seconds: float, backend: Backend
     ) -> tuple[bool, Answer]:
-        """Return the answer, and whether it is the weather's."""
+        """Return the answer, and whether it is an injected failure."""
         if self.answer and (answer := self.answer(path, self._times_asked[path])):
             return False, answer
-        if self.weather and self.weather.is_down(seconds):
-            return True, self.weather.outage
+        if self.failures and self.failures.is_down(seconds):
+            return True, self.failures.outage
         if path == "/robots.txt" and not self.limit_robots:
             return False, self._page(path)
         if self.limit_in_flight and self._in_flight > self.limit_in_flight:
             return False, self._refusal(0.0)
         if backend.limit is None:
-            return self._by_weather(path, seconds)
+            return self._injected(path, seconds)
         key = host if self.per_host else ""
         accepted = backend.limit.accepts(key)
         quota = backend.limit.quota(key)
         if accepted:
-            trouble, answer = self._by_weather(path, seconds)
+            trouble, answer = self._injected(path, seconds)
+        elif self.closes:
+            self._close_port(host)
+            trouble, answer = False, Answer(drop=True)
         else:
             trouble, answer = False, self._refusal(quota.reset_after)
         if self.quota_headers is not None:
@@ -271,14 +282,29 @@ class Site:
             answer = replace(answer, headers=headers)
         return trouble, answer
 
-    def _by_weather(self, path: str, seconds: float) -> tuple[bool, Answer]:
+    def _close_port(self, host: str) -> None:
+        now = time.monotonic()
+        if self.closed_at and now < self.closed_at[-1] + (self.closes or 0.0):
+            return
+        self.closed_at.append(now)
+        threading.Thread(target=self._close, args=(host,), daemon=True).start()
+
+    def _close(self, host: str) -> None:
+        listener = self._listeners[host]
+        port = int(listener.server_address[1])
+        listener.stop()
+        if not self._is_over.wait(self.closes):
+            self._listeners[host] = Listener(host, self, port)
+            self._listeners[host].start()
+
+    def _injected(self, path: str, seconds: float) -> tuple[bool, Answer]:
         """Answer what no limit refuses."""
-        if self.weather is None or path == "/robots.txt":
+        if self.failures is None or path == "/robots.txt":
             return False, self._page(path)
         nth = self._times_asked[path]
-        trouble = self.weather.befalls(path, nth, self._pages_asked)
+        trouble = self.failures.befalls(path, nth, self._pages_asked)
         answer = trouble or self._page(path)
-        return trouble is not None, self.weather.delayed(answer, path, seconds)
+        return trouble is not None, self.failures.delayed(answer, path, seconds)
 
     def _refusal(self, wait: float) -> Answer:
         value = self.retry_after

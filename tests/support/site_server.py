@@ -18,8 +18,8 @@ class Listener(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 1024
 
-    def __init__(self, host: str, site: Site) -> None:
-        super().__init__((host, 0), _Conversation)
+    def __init__(self, host: str, site: Site, port: int = 0) -> None:
+        super().__init__((host, port), _Conversation)
         self.site = site
         self._connections: set[Any] = set()
         self._thread = threading.Thread(

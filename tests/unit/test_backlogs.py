@@ -18,8 +18,8 @@ from scrapy.squeues import (
 )
 
 from scrapy_politeness.storage.disk_backlog import DiskBacklog
+from scrapy_politeness.storage.marks import FRONT, USUAL, Placement, Where
 from scrapy_politeness.storage.memory_backlog import MemoryBacklog
-from scrapy_politeness.storage.placement import FRONT, USUAL, Placement, Where
 from tests.support.ready import page
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def push(
 def pops(backlog: OwnBacklog, slot_key: str = "h") -> str:
     """All that may be popped, peeked at before."""
     paths = []
-    while backlog.has_ready(slot_key):
+    while slot_key in backlog.ready:
         seen, request = backlog.peek(slot_key), backlog.pop(slot_key)
         assert request is not None
         assert seen is not None
@@ -155,13 +155,13 @@ def test_what_is_held_counts_but_is_not_there(make: Make) -> None:
     backlog = make()
     push(backlog, "h/1", HELD(5.0))
     push(backlog, "other/1")
-    assert (len(backlog), backlog.count("h"), "h" in backlog) == (2, 1, True)
-    assert not backlog.has_ready("h")
-    assert list(backlog.slots()) == ["other"]
+    assert (len(backlog), backlog.count("h")) == (2, 1)
+    assert "h" not in backlog.ready
+    assert list(backlog.ready) == ["other"]
     assert list(backlog.release(4.9)) == []
     assert list(backlog.release(5.1)) == ["h"]
     assert pops(backlog) == "1"
-    assert (len(backlog), backlog.count("h"), "h" in backlog) == (1, 0, False)
+    assert (len(backlog), backlog.count("h")) == (1, 0)
 
 
 def test_those_held_come_in_the_order_of_their_times(make: Make) -> None:
@@ -193,11 +193,11 @@ def test_with_nothing_else_to_do_some_go_early(make: Make) -> None:
     push(backlog, "h/never", HELD(500.0))
     push(backlog, "h/2", HELD(300.0, early=True))
     push(backlog, "h/1", HELD(200.0, early=True))
-    assert not backlog.any_ready
-    assert list(backlog.release_early(1.0)) == ["h"]
-    assert backlog.any_ready
+    assert not backlog.ready
+    assert list(backlog.release_early()) == ["h"]
+    assert backlog.ready
     assert pops(backlog) == "1 2"
-    assert list(backlog.release_early(1.0)) == []
+    assert list(backlog.release_early()) == []
     assert backlog.next_release == pytest.approx(500.0)
 
 
@@ -301,7 +301,7 @@ def test_a_damaged_place_costs_no_request(
         db.execute(f"UPDATE requests SET {damage}")
     db.close()
     second = reopen()
-    assert second.has_ready("h")
+    assert "h" in second.ready
     assert pops(second) == "1"
     assert len(second) == 0
 
@@ -317,7 +317,7 @@ def test_what_is_held_and_lost_is_not_waited_for_for_ever(
     db.close()
     assert len(backlog) == 2
     backlog.release(6.0)
-    assert "are damaged, and are dropped: 1" in caplog.text
+    assert "Dropped 1 request that" in caplog.text
     assert pops(backlog) == "2"
     assert len(backlog) == 0
 
@@ -334,5 +334,5 @@ def test_pages_that_fail_are_not_worth_waiting_for(make: Make) -> None:
     assert first is not None
     assert second is not None
     assert (first.url, second.url) == ("http://h/1", "http://h/3")
-    assert backlog.has_ready("h")
+    assert "h" in backlog.ready
     assert not backlog.has_other("h")

@@ -19,9 +19,10 @@ from scrapy_politeness.core.snapshot import freeze, thaw
 from scrapy_politeness.simulator import (
     ConnectionLimit,
     Downtime,
-    Healthy,
-    Noise,
+    RandomFailures,
     RetryAfter,
+    Server,
+    SlidingWindow,
     TokenBucket,
     refused,
     simulate,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scrapy_politeness.core.governor.host_model import Change
-    from scrapy_politeness.simulator import Server
 
 SEEDS = [1, 2, 3]
 SERVED = Outcome(Verdict.SERVED)
@@ -82,7 +82,7 @@ def crawled(server: Server, seconds: float, seed: int, **bounds: float) -> Crawl
 @pytest.mark.parametrize(("share", "least"), [(0.01, 0.8), (0.05, 0.7)])
 def test_bad_luck_is_not_a_limit(share: float, least: float, seed: int) -> None:
     crawl = Crawl(Bounds(max_rate=10.0))
-    server = Noise(Healthy(10.0), share, refused(), seed=seed)
+    server = RandomFailures(Server(10.0), share, refused(), seed=seed)
     report = simulate([crawl], server, seconds=1200.0, seed=seed)
     assert report.efficiency >= least
     assert crawl.slot.noise == pytest.approx(share, rel=0.8)
@@ -90,7 +90,7 @@ def test_bad_luck_is_not_a_limit(share: float, least: float, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_requests_that_are_never_answered_are_not_a_limit(seed: int) -> None:
-    server = Noise(Healthy(10.0), 0.01, unanswered, seed=seed)
+    server = RandomFailures(Server(10.0), 0.01, unanswered, seed=seed)
     crawl = Crawl(Bounds(max_rate=10.0), concurrency=16)
     report = simulate([crawl], server, seconds=1200.0, seed=seed)
     assert report.efficiency >= 0.75
@@ -101,7 +101,7 @@ def test_requests_that_are_never_answered_are_not_a_limit(seed: int) -> None:
 def test_a_host_without_a_limit_is_never_said_to_have_one(
     share: float, seed: int
 ) -> None:
-    server = Noise(Healthy(100.0), share, refused(), seed=seed)
+    server = RandomFailures(Server(100.0), share, refused(), seed=seed)
     crawl = crawled(server, 600.0, seed, max_rate=10.0)
     assert not [limit for limit in crawl.limits if limit < 8.0]
     # The most that the settings allow is a place to settle at.
@@ -112,7 +112,7 @@ def test_a_host_without_a_limit_is_never_said_to_have_one(
 @pytest.mark.parametrize(("share", "least"), [(0.0, 0.9), (0.01, 0.8), (0.05, 0.7)])
 def test_a_limit_is_found_among_bad_luck(share: float, least: float, seed: int) -> None:
     crawl = Crawl(Bounds(max_rate=100.0))
-    server = Noise(TokenBucket(8.0, 10), share, refused(), seed=seed)
+    server = RandomFailures(TokenBucket(8.0, 10), share, refused(), seed=seed)
     report = simulate([crawl], server, seconds=1200.0, seed=seed)
     assert report.efficiency >= least
     assert report.over_limit_per_100 <= 6.0
@@ -120,12 +120,21 @@ def test_a_limit_is_found_among_bad_luck(share: float, least: float, seed: int) 
     assert sorted(late)[len(late) // 2] == pytest.approx(8.0, rel=0.25)
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_window_that_counts_what_it_refuses_is_found(seed: int) -> None:
+    server = SlidingWindow(120, 60.0, counts_refused=True)
+    crawl = Crawl(Bounds(max_rate=100.0), concurrency=16)
+    report = simulate([crawl], RetryAfter(server), seconds=1800.0, seed=seed)
+    assert report.efficiency >= 0.94
+    assert report.refusals_per_100 <= 1.0
+
+
 @pytest.mark.parametrize("reason", ["429", "503"])
 @pytest.mark.parametrize("nth", [0, 1, 5])
 def test_one_refusal_at_the_very_start_is_over_within_a_minute(
     nth: int, reason: str
 ) -> None:
-    class Once(Healthy):
+    class Once(Server):
         count = 0
 
         def arrive(self, now: float, page: int = 0):  # type: ignore[no-untyped-def]
@@ -145,7 +154,7 @@ def test_an_outage_of_ten_minutes_is_over_within_a_minute(
     failure: Callable[[float], object], start: float, seed: int
 ) -> None:
     end = start + 600.0
-    server = Downtime(Healthy(10.0), start, end, failure)  # type: ignore[arg-type]
+    server = Downtime(Server(10.0), start, end, failure)  # type: ignore[arg-type]
     crawl = crawled(server, end + 180.0, seed)
     # A host at its first request has not been climbed up to yet.
     climb = 30.0 if start == 0.0 else 0.0
@@ -153,7 +162,7 @@ def test_an_outage_of_ten_minutes_is_over_within_a_minute(
 
 
 def test_ten_minutes_of_bad_luck_are_forgotten_within_a_minute() -> None:
-    server = Noise(Healthy(10.0), 0.05, refused(), end=600.0, seed=1)
+    server = RandomFailures(Server(10.0), 0.05, refused(), end=600.0, seed=1)
     crawl = crawled(server, 700.0, 1)
     assert crawl.first_at(9.0, after=600.0) <= 660.0
 
@@ -167,7 +176,7 @@ def recalling(learned: Learned, **bounds: float) -> Crawl:
 @pytest.mark.parametrize("limit", [2.0, 4.0])
 def test_a_recalled_rate_that_is_too_low_is_given_up_soon(limit: float) -> None:
     crawl = recalling(Learned(limit, 0.1, None))
-    simulate([crawl], Healthy(10.0), seconds=300.0)
+    simulate([crawl], Server(10.0), seconds=300.0)
     assert crawl.rates[0][1] == pytest.approx(limit, rel=0.05)
     assert crawl.first_at(9.0) <= 90.0
 
@@ -237,6 +246,21 @@ def test_a_quota_that_is_told_no_more_is_kept_to_no_more() -> None:
     assert governor.rate > 1.0
 
 
+def test_a_quota_that_leaves_plenty_is_no_limit() -> None:
+    """A window that slides says when its oldest request leaves it."""
+    governor = Governor(Bounds())
+    now = 0.0
+    for _ in range(20):
+        now += 1.0
+        answer(governor, Outcome(Verdict.SERVED, quota=Quota(30, 60)), now)
+    assert governor.rate == pytest.approx(0.5, rel=0.05)
+    for _ in range(20):
+        now += 2.0
+        answer(governor, Outcome(Verdict.SERVED, quota=Quota(90, 2)), now)
+    assert governor.phase is not Phase.TOLD
+    assert governor.rate >= 1.0
+
+
 def test_a_host_that_never_refused_costs_no_memory() -> None:
     governor = Governor(Bounds())
     for second in range(1000):
@@ -246,7 +270,7 @@ def test_a_host_that_never_refused_costs_no_memory() -> None:
 
 
 def a_life(seed: int, seconds: float = 300.0) -> Crawl:
-    server = Noise(TokenBucket(6.0, 8), 0.02, refused(), seed=seed)
+    server = RandomFailures(TokenBucket(6.0, 8), 0.02, refused(), seed=seed)
     return crawled(server, seconds, seed)
 
 

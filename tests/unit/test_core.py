@@ -185,7 +185,7 @@ def test_a_success_from_before_the_cut_does_not_end_the_backoff() -> None:
 def test_jitter_lengthens_the_backoff_by_a_tenth_at_most() -> None:
     def pause(chance: float, longest: float = 300.0) -> float:
         backoff = Backoff(5.0, longest)
-        return backoff.refused(None, chance, 1.0, Permit(0.0, paced=True), 0.0)
+        return backoff.refused(None, chance, 1.0, 0.0, 0.0)
 
     assert pause(0.0) == 5
     assert 5 < pause(0.5) < pause(0.999) < 5.5
@@ -193,9 +193,8 @@ def test_jitter_lengthens_the_backoff_by_a_tenth_at_most() -> None:
 
 
 def test_a_refusal_that_is_half_as_likely_meant_gets_half_the_silence() -> None:
-    permit = Permit(0.0, paced=True)
-    assert Backoff(5.0, 300.0).refused(None, 0.0, 0.5, permit, 0.0) == 2.5
-    assert Backoff(5.0, 300.0).refused(7.0, 0.0, 0.5, permit, 0.0) == 7.0
+    assert Backoff(5.0, 300.0).refused(None, 0.0, 0.5, 0.0, 0.0) == 2.5
+    assert Backoff(5.0, 300.0).refused(7.0, 0.0, 0.5, 0.0, 0.0) == 7.0
 
 
 def test_a_small_retry_after_does_not_beat_the_backoff_from_the_second_on() -> None:

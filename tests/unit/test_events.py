@@ -18,9 +18,8 @@ from scrapy_politeness.observe.events import MOST_IN_STATS
 from scrapy_politeness.scheduling.dead_hosts import DeadHosts
 from scrapy_politeness.simulator import (
     ConnectionLimit,
-    Healthy,
-    Noise,
     QueueingServer,
+    RandomFailures,
     RetryAfter,
     Server,
     TokenBucket,
@@ -140,7 +139,7 @@ def test_a_host_with_bad_luck_is_told_of_once(
 ) -> None:
     caplog.set_level(logging.INFO)
     observed_crawl = ObservedCrawl()
-    unlucky = Noise(Healthy(10.0), 0.02, refused(), seed=1)
+    unlucky = RandomFailures(Server(10.0), 0.02, refused(), seed=1)
     report = simulate([observed_crawl.observe(new_slot())], unlucky, seconds=3600)
     told = [line for line in caplog.messages if "whatever the rate" in line]
     [share] = re.findall(r"about ([\d.]+) % of the requests fail", "\n".join(told))
@@ -165,7 +164,7 @@ def test_a_long_silence_is_told_of_a_host_with_bad_luck_as_well(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     observed = ObservedCrawl().observe(new_slot())
-    unlucky = Noise(Healthy(10.0), 0.05, refused(), seed=1)
+    unlucky = RandomFailures(Server(10.0), 0.05, refused(), seed=1)
     simulate([observed], unlucky, seconds=1800)
     assert observed.slot.bad_luck
     caplog.clear()
@@ -178,8 +177,8 @@ def test_a_long_silence_is_told_of_a_host_with_bad_luck_as_well(
 @pytest.mark.parametrize(
     "server",
     [
-        Healthy(10.0),
-        Noise(Healthy(10.0), 0.01, refused(), seed=2),
+        Server(10.0),
+        RandomFailures(Server(10.0), 0.01, refused(), seed=2),
         RetryAfter(TokenBucket(4, burst=8)),
         QueueingServer(5),
         ConnectionLimit(3, 0.5, round_trip=0.05),

@@ -105,16 +105,16 @@ def answer(body: Any, asked_for: Any = None) -> Any:
 @pytest.mark.parametrize(
     ("body", "message", "may_pass"),
     [
-        ("<html>", "no JSON", True),
-        ("[]", "no JSON object", True),
-        ({}, "neither complete nor to be continued", False),
+        ("<html>", "not JSON", True),
+        ("[]", "not a JSON object", True),
+        ({}, "neither complete nor continued", False),
         ({"error": {"code": "badvalue", "info": "No."}}, "badvalue: No.", False),
         (
             {"error": {"code": "internal_api_error_DBQueryError", "info": "Oh."}},
             "internal_api_error_DBQueryError: Oh.",
             True,
         ),
-        ({"continue": {"apcontinue": "A"}}, "it goes on where it has begun", False),
+        ({"continue": {"apcontinue": "A"}}, "it does not advance", False),
     ],
 )
 def test_errors_are_not_taken_for_the_end_of_a_list(
@@ -243,34 +243,34 @@ def test_while_the_lists_are_read_the_wikis_own_counts_count(ledger: Ledger) -> 
     assert Counts.read(ledger).left == 10
 
 
-def test_demo_weather_is_the_same_in_every_run() -> None:
-    from irowiki.demo_wiki.weather import Forecast, Spell, Weather
+def test_demo_faults_are_the_same_in_every_run() -> None:
+    from irowiki.demo_wiki.faults import Fault, FaultPlan, Faults
 
-    plan = Forecast(
-        spells={3: Spell("429"), 5: Spell("slow", requests=2)},
+    plan = FaultPlan(
+        faults={3: Fault("429"), 5: Fault("slow", requests=2)},
         errors=0.1,
         broken={"pageids=7": 2},
         latency=0.06,
     )
     targets = [f"/api.php?pageids={number}" for number in range(7, 307)]
-    weather = Weather(plan)
-    first = [weather.next(target) for target in targets]
-    again = Weather(plan)
+    faults = Faults(plan)
+    first = [faults.next(target) for target in targets]
+    again = Faults(plan)
     assert [again.next(target) for target in targets] == first
     by_plan = [None if kind == "503" else kind for kind in first]
     assert by_plan[:7] == ["broken", None, "429", None, "slow", "slow", None]
     assert 15 < first.count("503") < 45
-    assert [weather.next(targets[0]) for _ in range(2)] == ["broken", None]
-    latencies = sorted(weather.latency(target) for target in targets)
+    assert [faults.next(targets[0]) for _ in range(2)] == ["broken", None]
+    latencies = sorted(faults.latency(target) for target in targets)
     assert latencies == sorted(again.latency(target) for target in targets)
     assert 0.05 < latencies[150] < 0.07
     assert 0.15 < latencies[-1] <= 0.5
 
 
-def test_calm_weather_does_nothing() -> None:
-    from irowiki.demo_wiki.weather import CALM, Weather
+def test_a_wiki_without_faults_has_none() -> None:
+    from irowiki.demo_wiki.faults import NO_FAULTS, Faults
 
-    weather = Weather(CALM)
+    faults = Faults(NO_FAULTS)
     targets = [f"/api.php?pageids={number}" for number in range(100)]
-    assert {weather.next(target) for target in targets} == {None}
-    assert {weather.latency(target) for target in targets} == {0.0}
+    assert {faults.next(target) for target in targets} == {None}
+    assert {faults.latency(target) for target in targets} == {0.0}

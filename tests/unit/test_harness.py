@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.support import weather
+from tests.support import failures
 from tests.support.crawl import REACTORS, STOCK, Reactor, crawl, start_crawl
+from tests.support.failures import Failures
 from tests.support.site import DROPPED, HUNG, Answer, Quota, Site
-from tests.support.weather import Weather
 
 OpenSite = Callable[..., Site]
 Connect = Callable[[str], "Client"]
@@ -232,20 +232,20 @@ def test_a_share_of_the_requests_fails_the_same_in_every_run(
     site: OpenSite, connect: Connect
 ) -> None:
     paths = [f"/page/{number}" for number in range(400)]
-    servers = [site(pages=400, weather=Weather(errors=0.05)) for _ in range(2)]
+    servers = [site(pages=400, failures=Failures(errors=0.05)) for _ in range(2)]
     first = statuses(connect(servers[0].url), paths)
     again = statuses(connect(servers[1].url), reversed(paths))
     assert first == again[::-1]
     assert 10 <= first.count(503) <= 30
     assert first.count(200) == 400 - first.count(503)
-    noted = [arrival.status for arrival in servers[0].arrivals if arrival.is_weather]
+    noted = [arrival.status for arrival in servers[0].arrivals if arrival.is_injected]
     assert noted == [503] * first.count(503)
 
 
 def test_a_page_that_failed_by_chance_is_there_the_next_time(
     site: OpenSite, connect: Connect
 ) -> None:
-    server = site(pages=100, weather=Weather(errors=0.1, broken=["/page/7"]))
+    server = site(pages=100, failures=Failures(errors=0.1, broken=["/page/7"]))
     client = connect(server.url)
     for path in server.page_urls():
         path = path.removeprefix(server.url)
@@ -256,53 +256,53 @@ def test_a_page_that_failed_by_chance_is_there_the_next_time(
 
 
 def test_a_page_may_be_broken_for_a_while(site: OpenSite, connect: Connect) -> None:
-    server = site(pages=1, weather=Weather(broken=["/page/0"], broken_times=2))
+    server = site(pages=1, failures=Failures(broken=["/page/0"], broken_times=2))
     assert statuses(connect(server.url), ["/page/0"] * 3) == [503, 503, 200]
 
 
 def test_hanging_requests_end_when_the_client_gives_up(site: OpenSite) -> None:
-    server = site(pages=1, weather=Weather(hangs=1.0))
+    server = site(pages=1, failures=Failures(hangs=1.0))
     with closing(HTTPConnection(server.url.removeprefix("http://"))) as impatient:
         impatient.timeout = 0.2
         impatient.request("GET", "/page/0")
         with pytest.raises(TimeoutError):
             impatient.getresponse()
-    assert [(a.status, a.is_weather) for a in server.arrivals] == [(HUNG, True)]
+    assert [(a.status, a.is_injected) for a in server.arrivals] == [(HUNG, True)]
 
 
 def test_resets_are_noted(site: OpenSite, connect: Connect) -> None:
-    server = site(pages=1, weather=Weather(resets=1.0))
+    server = site(pages=1, failures=Failures(resets=1.0))
     with pytest.raises(ConnectionResetError):
         connect(server.url).get("/page/0")
-    assert [(a.status, a.is_weather) for a in server.arrivals] == [(DROPPED, True)]
+    assert [(a.status, a.is_injected) for a in server.arrivals] == [(DROPPED, True)]
 
 
 @pytest.mark.parametrize(
     ("latency", "expected"),
     [
-        (weather.constant(0.15), [0.15] * 6),
-        (weather.runs(0.05, 0.5, 2), [0.05, 0.05, 0.5, 0.5, 0.05, 0.05]),
-        (weather.from_time({0: 0.05, 3: 0.3}), [0.05] * 3 + [0.3] * 3),
+        (failures.constant(0.15), [0.15] * 6),
+        (failures.runs(0.05, 0.5, 2), [0.05, 0.05, 0.5, 0.5, 0.05, 0.05]),
+        (failures.from_time({0: 0.05, 3: 0.3}), [0.05] * 3 + [0.3] * 3),
     ],
 )
-def test_latencies(latency: weather.Latency, expected: list[float]) -> None:
+def test_latencies(latency: failures.Latency, expected: list[float]) -> None:
     assert [latency(f"/page/{n}", float(n)) for n in range(6)] == expected
 
 
 def test_random_latencies_belong_to_their_pages() -> None:
     paths = [f"/page/{number}" for number in range(1000)]
-    mixed = [weather.mixed(0.05, 0.5)(path, 0.0) for path in paths]
+    mixed = [failures.mixed(0.05, 0.5)(path, 0.0) for path in paths]
     assert set(mixed) == {0.05, 0.5}
     assert 450 < mixed.count(0.5) < 550
-    spread = [weather.lognormal(0.1, 1.5, most=5.0)(path, 0.0) for path in paths]
-    assert spread == [weather.lognormal(0.1, 1.5, most=5.0)(p, 9.0) for p in paths]
+    spread = [failures.lognormal(0.1, 1.5, most=5.0)(path, 0.0) for path in paths]
+    assert spread == [failures.lognormal(0.1, 1.5, most=5.0)(p, 9.0) for p in paths]
     assert 0.08 < sorted(spread)[500] < 0.12
     assert max(spread) == 5.0
 
 
 def test_robots_txt_is_fast_beside_slow_pages(site: OpenSite, connect: Connect) -> None:
-    slow = Weather(latency=weather.constant(0.2), errors=1.0)
-    server = site(pages=1, robots="x", weather=slow)
+    slow = Failures(latency=failures.constant(0.2), errors=1.0)
+    server = site(pages=1, robots="x", failures=slow)
     client = connect(server.url)
     began_at = time.monotonic()
     assert client.get("/robots.txt")[0] == 200
@@ -316,15 +316,15 @@ def test_single_requests_are_answered_otherwise(
     site: OpenSite, connect: Connect
 ) -> None:
     later = Answer(429, {"Retry-After": "30"})
-    plan = Weather(events={1: later, 3: weather.UNAVAILABLE})
-    client = connect(site(pages=2, robots="x", weather=plan).url)
+    plan = Failures(events={1: later, 3: failures.UNAVAILABLE})
+    client = connect(site(pages=2, robots="x", failures=plan).url)
     assert client.get("/robots.txt")[0] == 200
     assert client.get("/page/0")[1]["Retry-After"] == "30"
     assert statuses(client, ["/page/0"] * 3) == [200, 503, 200]
 
 
 def test_an_outage_has_a_beginning_and_an_end(site: OpenSite, connect: Connect) -> None:
-    server = site(pages=1, robots="x", weather=Weather(outages=[(0.2, 0.4)]))
+    server = site(pages=1, robots="x", failures=Failures(outages=[(0.2, 0.4)]))
     client = connect(server.url)
     for expected in ([200, 200], [503, 503], [200, 200]):
         assert statuses(client, ["/page/0", "/robots.txt"]) == expected
@@ -332,9 +332,9 @@ def test_an_outage_has_a_beginning_and_an_end(site: OpenSite, connect: Connect) 
 
 
 def test_the_limit_comes_before_the_weather(site: OpenSite, connect: Connect) -> None:
-    server = site(pages=1, limit="3/minute", weather=Weather(errors=1.0))
+    server = site(pages=1, limit="3/minute", failures=Failures(errors=1.0))
     assert statuses(connect(server.url), ["/page/0"] * 4) == [503] * 3 + [429]
-    assert [a.is_weather for a in server.arrivals] == [True] * 3 + [False]
+    assert [a.is_injected for a in server.arrivals] == [True] * 3 + [False]
 
 
 def test_each_backend_has_a_limit_of_its_own(site: OpenSite, connect: Connect) -> None:

@@ -17,7 +17,6 @@ from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.core.snapshot import freeze, thaw
 from scrapy_politeness.simulator import (
     Balancer,
-    Healthy,
     Latencies,
     QueueingServer,
     Results,
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 SERVED = Outcome(Verdict.SERVED)
 
 
-class SlowAtTimes(Wrapper[Server]):
+class SlowAtTimes(Wrapper):
     """How long a page takes depends on when it is asked for."""
 
     def __init__(self, server: Server, seconds: Callable[[float], float]) -> None:
@@ -124,7 +123,7 @@ def test_slow_pages_of_a_healthy_host_do_not_slow_the_crawl_down(
     slow: Callable[[Server, int], Server], concurrency: int, seed: int
 ) -> None:
     crawl = Crawl(Bounds(start_rate=5.0, max_rate=10.0), concurrency)
-    report = run(crawl, slow(Healthy(10.0), seed), seed=seed)
+    report = run(crawl, slow(Server(10.0), seed), seed=seed)
     assert report.efficiency >= 0.95
     assert crawl.capped_for < 0.15 * report.seconds
 
@@ -187,7 +186,7 @@ def test_service_times_that_vary_much_do_not_make_the_cap_fall_without_end() -> 
 
 @pytest.mark.parametrize("gap", [2.0, 0.4])
 def test_a_slow_spider_is_not_slowed_down_for_slow_answers(gap: float) -> None:
-    server = SlowAtTimes(Healthy(1 / gap), lambda now: 0.05 if now < 300 else 0.3)
+    server = SlowAtTimes(Server(1 / gap), lambda now: 0.05 if now < 300 else 0.3)
     crawl = Crawl(Bounds(max_rate=10.0), 8, gap=gap)
     report = run(crawl, server)
     assert report.efficiency >= 0.95
@@ -216,7 +215,7 @@ def test_a_host_that_is_slow_for_its_own_reasons_is_back_at_its_rate_in_seconds(
     """Eight places do not carry 10/s at 1.2 s a page: the slot is full, which looks
     like a queue until a trial shows that it is none."""
 
-    server = SlowAtTimes(Healthy(10.0), lambda now: 1.2 if 600 < now < 1200 else 0.05)
+    server = SlowAtTimes(Server(10.0), lambda now: 1.2 if 600 < now < 1200 else 0.05)
     crawl = Crawl(Bounds(max_rate=10.0), 8)
     report = run(crawl, server)
     assert not crawl.relieved

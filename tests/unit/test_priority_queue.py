@@ -528,7 +528,7 @@ def test_a_disk_queue_of_another_kind_is_not_used_and_that_is_said(
     queue.push(page("h/2"))
     assert urls(queue) == ["h/2", "h/1"]
     [warning] = [r.message for r in caplog.records if "is not used" in r.message]
-    assert "test_pqueue" in warning
+    assert "test_priority_queue" in warning
     assert "Own is not used" in warning
     assert "last in, first out" in warning
 

@@ -78,7 +78,78 @@ DATE = "Sun, 06 Nov 1994 08:49:37 GMT"
             },
             Quota(7, 400),
         ),
+        (
+            {
+                "RateLimit": '"bytes";r=5;t=1, "default";r=50;t=30',
+                "RateLimit-Policy": '"bytes";q=9;w=1;qu="content-bytes";pk=:YQ==:, '
+                '"default";q=100;w=60;qu="requests"',
+            },
+            Quota(50, 30, 100, 60),
+        ),
+        (
+            {
+                "RateLimit-Limit": "100",
+                "RateLimit-Policy": "100;w=60, 5000;w=3600",
+                "RateLimit-Remaining": "50",
+                "RateLimit-Reset": "30",
+            },
+            Quota(50, 30, 100, 60),
+        ),
+        (
+            {
+                "X-RateLimit-Limit": "5",
+                "X-RateLimit-Remaining": "4",
+                "X-RateLimit-Reset": "784111780.470",
+                "X-RateLimit-Reset-After": "2.470",
+            },
+            Quota(4, 2.47),
+        ),
+        (
+            {
+                "X-RateLimit-Remaining": "7",
+                "X-RateLimit-Reset": "1994-11-06T08:50:07Z",
+            },
+            Quota(7, 30),
+        ),
+        (
+            {
+                "X-RateLimit-Remaining": "7",
+                "X-RateLimit-Reset": "Sun, 06 Nov 1994 08:50:07 GMT",
+            },
+            Quota(7, 30),
+        ),
+        ({"X-RateLimit-Remaining": "7", "X-RateLimit-Reset": "6m0s"}, Quota(7, 360)),
+        (
+            {
+                "X-RateLimit-Limit-Requests": "60",
+                "X-RateLimit-Remaining-Requests": "59",
+                "X-RateLimit-Reset-Requests": "1m2.5s",
+                "X-RateLimit-Remaining-Tokens": "0",
+                "X-RateLimit-Reset-Tokens": "6h",
+            },
+            Quota(59, 62.5),
+        ),
+        (
+            {"X-Rate-Limit-Limit": "50", "X-Rate-Limit-Interval": "1s"},
+            Quota(50, 1, 50, 1),
+        ),
+        ({"X-Rate-Limit-Limit": "50", "X-Rate-Limit-Interval": "0s"}, None),
+        (
+            {
+                "X-RateLimit-Limit-Minute": "60",
+                "X-RateLimit-Remaining-Minute": "20",
+                "X-RateLimit-Limit-Day": "7200",
+                "X-RateLimit-Remaining-Day": "7000",
+                "Date": DATE,
+            },
+            Quota(7000, 86400 - (8 * 3600 + 49 * 60 + 37), 7200, 86400),
+        ),
         ({"X-RateLimit-Remaining": "7"}, None),
+        ({"X-RateLimit-Remaining": "7", "X-RateLimit-Reset": "6m0"}, None),
+        (
+            {"X-RateLimit-Remaining": "7", "X-RateLimit-Reset": "9" * 9 + "h"},
+            None,
+        ),
         ({"X-RateLimit-Remaining": "-7", "X-RateLimit-Reset": "5"}, None),
         ({"X-RateLimit-Remaining": "many", "X-RateLimit-Reset": "soon"}, None),
         ({"RateLimit": '"default";r=nan;t=inf'}, None),

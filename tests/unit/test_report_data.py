@@ -202,7 +202,7 @@ def test_a_crawl_may_end_while_a_slot_is_paused(tmp_path: Path) -> None:
     observed.settle(permit, Outcome(Verdict.REFUSED, "429", 5.0), 0.1, 0.0)
     report = observed_crawl.report(1.3)
     write_report(report, tmp_path / "report.html")
-    assert read_report(tmp_path / "report.html").slots[0]["silent_for"] > 3
+    assert read_report(tmp_path / "report.html").slots[0]["paused_for"] > 3
 
 
 def _change(*path: str | int, to: Any) -> Callable[[Report], str]:

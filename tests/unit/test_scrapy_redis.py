@@ -14,7 +14,7 @@ from redis.exceptions import ResponseError
 from redis.retry import Retry
 
 from scrapy_politeness.scrapy_redis import PoliteQueue
-from scrapy_politeness.storage.placement import Placement, Where
+from scrapy_politeness.storage.marks import Placement, Where
 from tests.support.crawl import DEFAULT_REACTOR, WARNINGS, start_crawl
 from tests.support.ready import page, parts_of, urls
 from tests.support.settings import NO_ROBOTS
@@ -97,7 +97,7 @@ def test_a_held_host_does_not_hold_up_the_others(
     held = [a.at for a in server.arrivals if a.host == HELD]
     free = [a.at for a in server.arrivals if a.host != HELD]
     # Each process has fewer places than there are pages of the held host.
-    assert sum(at < free[-1] for at in held) < 30
+    assert sum(at < free[-1] for at in held) < 30 + 8 * server.lost
     # In sum, or it would be 24 in a second.
     second = 1 - server.jitter
     assert max(sum(0 <= b - a < second for b in held) for a in held) <= 8 + 2
@@ -386,7 +386,7 @@ def test_more_slots_than_one_answer_tells_are_all_found(make_queue: Make) -> Non
     assert len(set(found)) == 1500
 
 
-@pytest.mark.parametrize("slot", ["{a}:*", "ü\ud800", "x" * 5000])
+@pytest.mark.parametrize("slot_key", ["{a}:*", "ü\ud800", "x" * 5000])
 def test_any_name_of_a_slot_will_do(
     slot_key: str, make_queue: Make, redis_server: RedisServer
 ) -> None:

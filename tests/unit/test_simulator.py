@@ -26,7 +26,6 @@ from scrapy_politeness.simulator import (
     Steps,
     TokenBucket,
     always,
-    day_and_night,
     simulate,
 )
 from tests.benchmarks.laws import NAMES, law
@@ -164,7 +163,7 @@ def test_a_limit_changes_when_it_is_said_to() -> None:
 
 def test_night_follows_day_follows_night() -> None:
     hour = 3600.0
-    steps = day_and_night(day=1.0, night=3.0)
+    steps = Steps((0.0, 1.0), (12 * hour, 3.0), every=24 * hour)
     assert [steps.rate(h * hour) for h in (0, 11, 12, 23, 24, 36)] == [1, 1, 3, 3, 1, 3]
     assert steps.total(6 * hour, 42 * hour) == (18 * 1 + 18 * 3) * hour
     assert steps.changes(48 * hour) == [12 * hour, 24 * hour, 36 * hour]

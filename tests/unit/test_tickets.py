@@ -225,9 +225,9 @@ def test_a_slot_announces_when_it_may_be_ready_at_another_time() -> None:
     assert not host.block(Block.PAUSE, 5.0)
     assert told.call_count == 1
     assert host.block(Block.HOLD, 5.0)
-    assert host.status(0.0).silent_because == "the host asked for silence"
+    assert host.status(0.0).paused_because == "the host asked for a pause"
     assert host.unblock(Block.PAUSE)
-    assert host.status(0.0).silent_because == "the spider holds it"
+    assert host.status(0.0).paused_because == "the spider holds it"
     assert not host.unblock(Block.PAUSE)
     assert told.call_count == 3
     assert host.ready_at == 5.0

@@ -1,4 +1,4 @@
-"""A wiki to practise on: it speaks MediaWiki's API and refuses who is too fast."""
+"""A wiki to practice on: MediaWiki's API, with a rate limit."""
 
 from irowiki.demo_wiki.content import PAGES, WikiPage
 from irowiki.demo_wiki.files import FILES, WikiFile

@@ -1,4 +1,4 @@
-"""How the pages of the demo wiki came to be, edit by edit."""
+"""The histories of the demo wiki's pages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 USERS = ("Ada", "Björn", "Chidi", "Даша", "192.0.2.7")
 FIRST_EDIT = datetime(2015, 1, 1, tzinfo=timezone.utc)
 
-# Which edits of a page are not for everybody: title and number of the edit.
+# Edits that are not public, by title and number of the edit.
 HIDDEN = {
     ("Main Page", 3): ("texthidden", "sha1hidden"),
     ("Main Page", 52): ("userhidden",),
@@ -73,7 +73,7 @@ class Edit:
         return HIDDEN.get((self.page.title, self.number), ())
 
     def shown(self) -> dict[str, Any]:
-        """Return what the public may see, in the words of MediaWiki's API."""
+        """Return what is public, as MediaWiki's API has it."""
         all_there_is = {
             "revid": self.revid,
             "parentid": self.parentid,

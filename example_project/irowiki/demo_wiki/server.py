@@ -1,4 +1,4 @@
-"""The demo wiki's HTTP side: a real server on loopback that has its limits."""
+"""The demo wiki's HTTP server, on loopback, with a rate limit."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from limits.strategies import MovingWindowRateLimiter
 
 from irowiki.demo_wiki.api import ApiError, MediaWikiApi
 from irowiki.demo_wiki.content import PAGES, WikiPage, file_page
-from irowiki.demo_wiki.files import FILES, WikiFile
-from irowiki.demo_wiki.weather import (
+from irowiki.demo_wiki.faults import (
+    DEMO_FAULTS,
     SLOW,
-    STORMY,
-    Forecast,
+    FaultPlan,
+    Faults,
     Reply,
-    Weather,
     api_error,
     in_json,
     refusal,
     too_many,
 )
+from irowiki.demo_wiki.files import FILES, WikiFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,10 +38,10 @@ ROBOTS = "User-agent: *\nCrawl-delay: 0.1\nDisallow: /index.php\n"
 
 
 class DemoWiki(ThreadingHTTPServer):
-    """A small wiki on a loopback port, served by a thread of its own.
+    """A small wiki on a loopback port, served by its own thread.
 
-    ``limit`` is the rate above which it refuses, which it tells nobody; ``weather``
-    is what else goes wrong. The files are on another host.
+    It refuses requests beyond ``limit``, but does not announce it; ``faults`` is what
+    else goes wrong. The files are on another host.
     """
 
     daemon_threads = True
@@ -53,7 +53,7 @@ class DemoWiki(ThreadingHTTPServer):
         *,
         port: int = 0,
         limit: str | None = "12/5 seconds",
-        weather: Forecast = STORMY,
+        faults: FaultPlan = DEMO_FAULTS,
     ) -> None:
         super().__init__(("127.0.0.1", port), _Connection)
         self.files = tuple(files)
@@ -64,7 +64,7 @@ class DemoWiki(ThreadingHTTPServer):
         self._paths = {unquote(file.path): file for file in self.files}
         self._limit: RateLimitItem | None = parse(limit) if limit else None
         self._limiter = MovingWindowRateLimiter(MemoryStorage())
-        self._weather = Weather(weather)
+        self._faults = Faults(faults)
         self._lock = threading.Lock()
         self._thread = threading.Thread(
             target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
@@ -82,20 +82,20 @@ class DemoWiki(ThreadingHTTPServer):
         self._thread.start()
 
     def stop(self) -> None:
-        # shutdown() waits for a loop; without one it would wait for ever.
+        # shutdown() waits for the loop, and without one forever.
         if self._thread.is_alive():
             self.shutdown()
             self._thread.join()
         self.server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        # A crawl that is killed leaves without saying goodbye.
+        # A killed crawl drops its connections.
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 
     def tally(self) -> str:
         troubles = [f"{count} x {kind}" for kind, count in self.served.items()]
-        return ", ".join([f"{self._weather.requests} API requests", *troubles])
+        return ", ".join([f"{self._faults.requests} API requests", *troubles])
 
     def reply(self, target: str) -> Reply:
         url = urlsplit(target)
@@ -113,14 +113,14 @@ class DemoWiki(ThreadingHTTPServer):
 
     def _api_reply(self, target: str, params: dict[str, str]) -> Reply:
         with self._lock:
-            trouble = self._weather.next(target)
+            trouble = self._faults.next(target)
             if trouble:
                 self.served[trouble] += 1
             over_limit = None if trouble else self._over_limit()
         if over_limit:
             return over_limit
         is_slow = trouble == "slow"
-        time.sleep(SLOW if is_slow else self._weather.latency(target))
+        time.sleep(SLOW if is_slow else self._faults.latency(target))
         if trouble and not is_slow:
             return refusal(trouble)
         try:
@@ -166,4 +166,4 @@ class _Connection(BaseHTTPRequestHandler):
         self.wfile.write(reply.body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """The crawl's own log is the one to read."""
+        """Keep the crawl's log readable."""

@@ -40,17 +40,17 @@ Output = Request | Page | Revision | File | SiteInfo | None
 
 
 class IrowikiSpider(Spider):
-    """Archives a MediaWiki: the pages with their histories, and the files.
+    """Archives a MediaWiki: all pages with their histories, and the files.
 
-    ``scrapy crawl irowiki`` practises on this project's own demo wiki;
-    ``scrapy crawl irowiki -a api=https://example.org/w/api.php`` reads a real one.
-    The same command goes on where an earlier run has ended, however it ended.
+    ``scrapy crawl irowiki`` archives this project's demo wiki,
+    ``scrapy crawl irowiki -a api=https://example.org/w/api.php`` a real one. The same
+    command resumes an earlier run, however it ended.
 
-    ``-a namespaces=all``, or ``=0,6,10``, instead of those with content and files.
+    ``-a namespaces=all`` or ``=0,6,10`` overrides the default of content and files.
     """
 
     name = "irowiki"
-    # What has failed is asked for again at the end, so many times in one run.
+    # How often a run retries, at the end, what has failed.
     most_tries = 2
 
     folder: Path
@@ -87,8 +87,7 @@ class IrowikiSpider(Spider):
             yield self.ask(SITE)
 
     def ask_for_the_rest(self) -> None:
-        """The queue is empty: what is not finished has failed, or was lost in a
-        crash."""
+        """The queue is empty: what is unfinished has failed, or was lost in a crash."""
         unfinished = self.ledger.take_unfinished(self.most_tries)
         for work in unfinished:
             assert self.crawler.engine
@@ -99,12 +98,12 @@ class IrowikiSpider(Spider):
     def ask(
         self, work: Work, rest: Json | None = None, so_far: Json | None = None
     ) -> Request:
-        """Return the first request of a piece of work, or the one for its rest."""
+        """Return the first request for a piece of work, or the one for its rest."""
         return Request(
             mediawiki.url(self.api, mediawiki.question(*work), rest),
             callback=self.parse,
             errback=self.fail,
-            # The lists come first: then it is known how much there is to do.
+            # Lists first: then it is known how much there is to do.
             priority=0 if work.kind in ("page", "file") else 1,
             cb_kwargs={"work": work, "rest": rest, "so_far": so_far or {}},
         )
@@ -187,8 +186,8 @@ class IrowikiSpider(Spider):
     def read_files(self, answer: Answer, work: Work, _: Json) -> Iterator[Output]:
         for info in answer.query["allimages"]:
             if self.ledger.begin(Work("file", info["title"])):
-                # Each file has a place of its own in the queue, where Ctrl-C leaves
-                # it for the next run. To fetch this costs the wiki nothing.
+                # Each file has its own entry in the queue, where Ctrl-C leaves it for
+                # the next run. Fetching this URL sends nothing to the wiki.
                 yield Request(
                     "data:,",
                     callback=self.parse_file,
@@ -221,9 +220,10 @@ class IrowikiSpider(Spider):
     def ask_later(
         self, response: Response, work: Work, error: mediawiki.ApiError
     ) -> Request | None:
-        """What is no passing error is told at the end, and tried by the next run."""
+        """Permanent errors are listed in the summary, and retried by the next run."""
         self.logger.warning(
-            "About %(work)s the wiki says %(error)s", {"work": work, "error": error}
+            "Failed to read %(work)s: %(error)s",
+            {"work": work, "error": error},
         )
         self.ledger.failed(work, str(error))
         if not error.may_pass:
@@ -238,6 +238,6 @@ class IrowikiSpider(Spider):
         if isinstance(failure.value, HttpError):
             reason = f"HTTP {failure.value.response.status}"
         self.logger.warning(
-            "No answer about %(work)s: %(reason)s", {"work": work, "reason": reason}
+            "Failed to fetch %(work)s: %(reason)s", {"work": work, "reason": reason}
         )
         self.ledger.failed(work, reason)

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.snapshot import number, whole
-
-if TYPE_CHECKING:
-    from scrapy_politeness.core.outcome import Permit
 
 # Processes that were refused together must not come back together. The jitter only
 # lengthens: a pause is never shorter than promised.
@@ -60,19 +56,19 @@ class Backoff:
         asked: float | None,
         chance: float,
         meant: float,
-        permit: Permit,
+        waited: float,
         now: float,
     ) -> float:
         """Return for how many seconds to be silent. ``meant`` is how likely the refusal
-        has to do with us, from 0 to 1: bad luck calls for no silence."""
+        has to do with us, from 0 to 1: bad luck calls for no silence. ``waited`` is how
+        long the refusal has taken: a timeout was a silence already."""
         doublings = min(self.in_a_row, _MOST_DOUBLINGS)
         own = min(self._base * 2.0**doublings * (1 + _JITTER * chance), self._max)
         self._since = min(self._since, now)
         longest = max(_LONGEST_GUESS, _SHARE_OF_OUTAGE * (now - self._since))
         if self.in_a_row:
             own = min(own, max(longest, self._base))
-            # A timeout was a silence already.
-            own = max(0.0, own - (now - permit.sent_at))
+            own = max(0.0, own - waited)
         own *= meant
         self.in_a_row += 1
         if asked is None:

@@ -3,9 +3,10 @@
 Theory of operation
 -------------------
 Each *cell* of the bank is a guess: the limit lies between two rates, and it is kept by
-a token bucket with a burst between two sizes, or by a sliding window of some length.
-The cell runs that limiter (``limiters``) along with the real requests. So each cell
-predicts what the host does next, and is worth as much as its predictions were.
+a token bucket with a burst between two sizes, or by a sliding window of some length,
+which may count what it refuses, too. The cell runs that limiter (``limiters``) along
+with the real requests. So each cell predicts what the host does next, and is worth as
+much as its predictions were.
 
 ==========  ==========================  =============================================
 the host    the cell's limiter          the cell's evidence
@@ -46,6 +47,7 @@ from scrapy_politeness.core.snapshot import (
     positive,
     row,
     row_of,
+    series,
     whole,
 )
 
@@ -137,6 +139,10 @@ _KNOWN = 1.5
 # So many requests are looked at together.
 _BATCH = 5
 
+# Of those that were refused, so many are remembered, by hundredths of a second.
+_MOST_REFUSED = 6
+_DECIMALS = 2
+
 
 def _edges() -> list[float]:
     """The logarithms of the rates between cells, relative to the rate in use."""
@@ -166,6 +172,7 @@ class Belief:
         "_gap",
         "_limits",
         "_rate",
+        "_refused",
         "_requests",
         "_since_leak",
         "_unlucky",
@@ -190,6 +197,8 @@ class Belief:
         # Requests that were served, but have not been looked at, the last at _until.
         self._at = self._until = now
         self._count = 0
+        # When those were sent that the host has refused lately, and said why.
+        self._refused: list[float] = []
         # The time between two requests, lately.
         self._gap = 0.0
         # Requests whose luck is not accounted for yet, and those since the last leak.
@@ -213,6 +222,7 @@ class Belief:
             "_at": finite,
             "_until": finite,
             "_count": whole,
+            "_refused": series(finite),
             "_gap": amount,
             "_unpaid": whole,
             "_since_leak": whole,
@@ -236,6 +246,12 @@ class Belief:
             window.add(at)
         if self._count >= _BATCH:
             self._look()
+
+    def add_refused(self, at: float) -> None:
+        """A request that was sent then was refused, which says nothing new; but some
+        hosts count those as well."""
+        at = round(at, _DECIMALS)
+        self._refused = [*self._refused[1 - _MOST_REFUSED :], at]
 
     def cause(self, at: float, otherwise: float = 0.0, *, said: bool = False) -> float:
         """How likely it is a limit that made the host refuse a request sent then.
@@ -269,7 +285,9 @@ class Belief:
                 unlucky[cell] += (_SAID * luck if said else luck) / chance
         of_windows = self._evidence[len(self._buckets) :]
         for window, evidence in zip(self._windows, of_windows, strict=True):
-            window.refuse(self._limits, at, evidence)
+            window.refuse(self._limits, at, evidence, self._refused)
+        if said:
+            self.add_refused(at)
         self._normalize()
         return by_limit / by_any
 
@@ -462,7 +480,9 @@ class Belief:
         seconds = at - self._at if at > self._at else self._gap
         total = self._requests + _REQUESTS + 1
         shares = [bucket.empty(self._limits, seconds) for bucket in self._buckets]
-        shares += [window.full(self._limits, at) for window in self._windows]
+        shares += [
+            window.full(self._limits, at, self._refused) for window in self._windows
+        ]
         chances: Chances = []
         for of_row, unlucky in zip(shares, self._unlucky, strict=True):
             chances.append([])

@@ -17,7 +17,8 @@ STEADY  some successes                           the rate that is worth its risk
                                                  what is believed now
 STEADY  a refusal                                the same, and it is lower now
 any     the host tells its quota                 TOLD: the rate that keeps to it
-TOLD    answers come without a word of it        SEARCH or STEADY, as before
+TOLD    answers say nothing of it, or that       SEARCH or STEADY, as before
+        there is plenty left for a few seconds
 ======  =======================================  =======================================
 
 **Refusal.** The rate is cut, and there is silence: as long as the host says, else as
@@ -304,13 +305,16 @@ class Governor:
         """
         is_current = not stale and self.is_current(permit)
         verdict = outcome.verdict
-        if verdict.calls_for_silence:
+        if verdict.calls_for_pause:
             if not is_current:
+                if self._belief is not None and self._is_said(outcome):
+                    self._belief.add_refused(permit.sent_at)
                 return Advice(outcome.wait or 0.0)
             if verdict is Verdict.BUSY:
                 self._cut_at = now  # one silence for all that were under way
                 asked = self._asked(outcome)
-                return Advice(self._backoff.refused(asked, chance, 1.0, permit, now))
+                waited = now - permit.sent_at
+                return Advice(self._backoff.refused(asked, chance, 1.0, waited, now))
             return self._refused(permit, outcome, now, chance, otherwise)
         if verdict is Verdict.SERVED:
             self._count(permit.sent_at)
@@ -341,7 +345,7 @@ class Governor:
                 self._go(self._goal, now)
             return
         if self.phase is Phase.TOLD:
-            if quota is None and self._stated_quota.is_out_of_date():
+            if self._stated_quota.is_out_of_date(quota, self.rate):
                 self.phase = Phase.STEADY if self._belief else Phase.SEARCH
                 self._go(self._goal, now)
             return
@@ -398,7 +402,7 @@ class Governor:
         in_a_row = self._backoff.in_a_row
         rate = self._rate_of(permit)
         asked = self._asked(outcome)
-        said = asked is not None or outcome.reason == TOO_MANY_REQUESTS
+        said = self._is_said(outcome) or outcome.is_block
         # The first refusal of a host, and each after another one, calls for silence
         # unless the host is known for its bad luck.
         meant = self._backoff.weight(self.unlucky)
@@ -413,9 +417,14 @@ class Governor:
             self._refused_rate = rate
             self._otherwise = otherwise
             self._said = said
+        elif self._is_said(outcome) and self._belief is not None:
+            self._belief.add_refused(permit.sent_at)
+        waited = now - permit.sent_at
+        if outcome.is_block:
+            meant, waited = 1.0, 0.0
         if self.phase is Phase.TOLD:
             self._stated_quota.doubt()
-        pause = self._backoff.refused(asked, chance, meant, permit, now)
+        pause = self._backoff.refused(asked, chance, meant, waited, now)
         unlucky = 0.0 if self._belief is None else self._belief.unlucky
         self._cycle.refused(now, asked or 0.0, in_a_row, unlucky)
         self.is_recovering = True
@@ -512,6 +521,11 @@ class Governor:
 
     def _read_rate(self, value: object) -> float:
         return self._within_bounds(positive(value))
+
+    def _is_said(self, outcome: Outcome) -> bool:
+        """Tell whether the host says that it means the rate."""
+        is_named = outcome.reason.startswith(TOO_MANY_REQUESTS)
+        return is_named or self._asked(outcome) is not None
 
     def _asked(self, outcome: Outcome) -> float | None:
         quota = outcome.quota

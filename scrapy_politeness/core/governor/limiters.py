@@ -42,6 +42,11 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 # sent in: who has served so many is believed to serve this much more.
 _BLURRED = 0.2
 
+# How likely it is that a window counts those as well that it refuses. They leave a
+# window of less than so many seconds before that matters.
+_COUNTS_ALL = 0.3
+_LONG = 30.0
+
 # A window with fewer is a bucket.
 _FEWEST = 5.0
 
@@ -208,9 +213,23 @@ class Windows:
         if least >= self._roof:
             self._roof = math.inf
 
-    def full(self, limits: Sequence[float], at: float) -> list[float]:
-        """The share of each cell that refuses a request sent then."""
-        most = self._most(at)
+    def full(
+        self, limits: Sequence[float], at: float, refused: Sequence[float]
+    ) -> list[float]:
+        """The share of each cell that refuses a request sent then, where those sent at
+        these times were ``refused`` before."""
+        shares = self._full(limits, self._most(at))
+        besides = self._refused_before(at, refused)
+        if besides:
+            of_all = self._full(limits, self._most(at, besides))
+            shares = [
+                share + _COUNTS_ALL * (with_all - share)
+                for share, with_all in zip(shares, of_all, strict=True)
+            ]
+        return shares
+
+    def _full(self, limits: Sequence[float], most: float) -> list[float]:
+        """The share of each cell that lies below that limit."""
         cells = bisect_left(limits, most)
         shares = [1.0] * cells + [0.0] * (len(limits) - cells)
         if 0 < cells < len(limits):
@@ -221,10 +240,14 @@ class Windows:
         return shares
 
     def refuse(
-        self, limits: Sequence[float], at: float, evidence: array[float]
+        self,
+        limits: Sequence[float],
+        at: float,
+        evidence: array[float],
+        refused: Sequence[float],
     ) -> None:
         """A request that was sent then was refused."""
-        self._roof = self._most(at)
+        self._roof = self._most(at, self._refused_before(at, refused))
         for cell in range(bisect_left(limits, _FEWEST / self._seconds)):
             evidence[cell] = -math.inf
 
@@ -232,11 +255,17 @@ class Windows:
         self._floor *= 1 - share
         self._roof *= 1 + share
 
-    def _most(self, at: float) -> float:
-        """The highest limit that refuses a request sent then. One that is known late,
-        such as a timeout, was sent among as many as the last."""
+    def _refused_before(self, at: float, refused: Sequence[float]) -> int:
+        if self._seconds < _LONG:
+            return 0
+        return sum(at - self._seconds < sent_at < at for sent_at in refused)
+
+    def _most(self, at: float, besides: int = 0) -> float:
+        """The highest limit that refuses a request sent then, if as many more count as
+        are given ``besides``. One that is known late, such as a timeout, was sent among
+        as many as the last."""
         is_late = at * _PARTS / self._seconds < self._place
-        return _limit(self.count(at) - is_late) / self._seconds
+        return _limit(self.count(at) - is_late + besides) / self._seconds
 
     def _part(self, limits: Sequence[float], cell: int) -> tuple[float, float]:
         """What is left of that cell."""

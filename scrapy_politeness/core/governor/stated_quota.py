@@ -39,8 +39,13 @@ class StatedQuota:
     def doubt(self) -> None:
         self._share *= _DOUBT
 
-    def is_out_of_date(self) -> bool:
-        """Count an answer without a word, and tell whether it was one too many."""
+    def is_out_of_date(self, quota: Quota | None, rate: float) -> bool:
+        """Tell whether one answer too many has said nothing that would keep to the
+        present rate: no word of a quota, or one that leaves plenty."""
+        if quota is not None:
+            is_enough = quota.sustained is None and quota.reset < _LONG
+            if not is_enough or _SHORT * quota.spread < rate:
+                return False
         self._said = max(0, self._said - 1)
         return not self._said
 
@@ -49,7 +54,6 @@ class StatedQuota:
 
         ``rate`` is the present one, ``was_told`` whether it comes from a quota.
         """
-        self._said = min(self._said + 1, _MOST_SILENT)
         limit = quota.sustained
         if limit is None:
             # Without its window a reset may mean many things: it may slow us down,
@@ -62,6 +66,7 @@ class StatedQuota:
             quota.remaining < _SHORT * limit * (quota.reset - 1)
         ):
             limit = quota.spread
+        self._said = min(self._said + 1, _MOST_SILENT)
         return limit * self._share or None
 
     def wait(self, quota: Quota) -> float:

@@ -7,22 +7,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from scrapy_politeness.core.failing_page import Persistence
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.quota import Quota
 from scrapy_politeness.simulator import (
     Balancer,
     BrokenPages,
     Downtime,
-    Healthy,
+    FewConnections,
     Latencies,
-    Noise,
-    Persistence,
     QueueingServer,
     QuotaOnPages,
+    RandomFailures,
     Results,
     RetryAfter,
     Server,
-    Slots,
     TokenBucket,
     error,
     lognormal,
@@ -38,7 +37,7 @@ from tests.benchmarks.tables import ROWS, Worst
 from tests.unit.test_simulator import STILL, Metronome
 
 if TYPE_CHECKING:
-    from scrapy_politeness.simulator.weather import Failure
+    from scrapy_politeness.simulator.failures import Failure
 
 
 def outcomes(
@@ -69,7 +68,7 @@ def crawl(
 def test_a_share_of_the_requests_fails(
     failure: Failure, verdict: Verdict, reason: str, wait: float | None
 ) -> None:
-    seen = outcomes(Noise(Healthy(10.0), 0.05, failure, seed=1))
+    seen = outcomes(RandomFailures(Server(10.0), 0.05, failure, seed=1))
     failed = [outcome for _, outcome in seen if outcome.verdict is not Verdict.SERVED]
     assert len(failed) / len(seen) == pytest.approx(0.05, abs=0.01)
     assert set(failed) == {Outcome(verdict, reason, wait)}
@@ -77,14 +76,14 @@ def test_a_share_of_the_requests_fails(
 
 @pytest.mark.parametrize("rate", [1.0, 10.0])
 def test_noise_does_not_depend_on_the_rate(rate: float) -> None:
-    seen = outcomes(Noise(Healthy(10.0), 0.1, refused(), seed=2), rate=rate)
+    seen = outcomes(RandomFailures(Server(10.0), 0.1, refused(), seed=2), rate=rate)
     failed = sum(outcome.verdict is Verdict.REFUSED for _, outcome in seen)
     assert failed / len(seen) == pytest.approx(0.1, abs=0.02)
 
 
 def test_a_seed_decides_which_requests_fail() -> None:
     def times(seed: int) -> list[float]:
-        noise = Noise(Healthy(10.0), 0.05, refused(), seed=seed)
+        noise = RandomFailures(Server(10.0), 0.05, refused(), seed=seed)
         return [at for at, it in outcomes(noise) if it.verdict is Verdict.REFUSED]
 
     assert times(1) == times(1)
@@ -92,7 +91,7 @@ def test_a_seed_decides_which_requests_fail() -> None:
 
 
 def test_noise_may_end() -> None:
-    server = Noise(Healthy(10.0), 0.5, refused(), start=100.0, end=200.0)
+    server = RandomFailures(Server(10.0), 0.5, refused(), start=100.0, end=200.0)
     failed = [at for at, it in outcomes(server) if it.verdict is Verdict.REFUSED]
     assert 100.0 <= min(failed) < 102.0
     assert 198.0 < max(failed) < 200.0
@@ -109,7 +108,7 @@ def test_noise_may_end() -> None:
     ],
 )
 def test_in_an_outage_everything_fails(failure: Failure, verdict: Verdict) -> None:
-    server = Downtime(Healthy(10.0), 100.0, 200.0, failure)
+    server = Downtime(Server(10.0), 100.0, 200.0, failure)
     client = Metronome(10.0)
     report = simulate([client], server, seconds=300.0, network=STILL, timeout=5.0)
     assert len(client.times(verdict)) == pytest.approx(1000, abs=2)
@@ -119,7 +118,7 @@ def test_in_an_outage_everything_fails(failure: Failure, verdict: Verdict) -> No
 
 
 def test_a_host_that_is_down_from_the_start_allows_nothing_until_it_is_back() -> None:
-    server = Downtime(Healthy(10.0), 0.0, 60.0, refused(retry_after=60.0))
+    server = Downtime(Server(10.0), 0.0, 60.0, refused(retry_after=60.0))
     report = simulate([Metronome(10.0)], server, seconds=120.0, network=STILL)
     assert report.reached_at is None
     assert server.allowed(0.0, 60.0) == 0.0
@@ -135,14 +134,17 @@ def test_an_outage_fills_no_queue() -> None:
 @pytest.mark.parametrize(
     ("server", "allowed"),
     [
-        (Noise(Healthy(10.0), 0.05, refused()), 9.5),
-        (Noise(TokenBucket(8.0, 1), 0.05, refused()), 7.6),
-        (Noise(Noise(Healthy(10.0), 0.5, refused()), 0.5, error()), 2.5),
-        (Latencies(Healthy(10.0), [0.1, 0.5]), 10.0),
+        (RandomFailures(Server(10.0), 0.05, refused()), 9.5),
+        (RandomFailures(TokenBucket(8.0, 1), 0.05, refused()), 7.6),
+        (
+            RandomFailures(RandomFailures(Server(10.0), 0.5, refused()), 0.5, error()),
+            2.5,
+        ),
+        (Latencies(Server(10.0), [0.1, 0.5]), 10.0),
         (Balancer([TokenBucket(5.0, 1) for _ in range(4)]), 20.0),
         # Eight at once carry 5.2 requests a second, of which one in twenty times out.
-        (Slots.under_timeouts(Healthy(10.0), 8, 0.05, 0.05, 30.0), 0.95 * 5.17),
-        (Slots.under_timeouts(Healthy(10.0), 8, 0.05, 0.001, 30.0), 10.0),
+        (FewConnections(Server(10.0), 8, 0.05, 0.05, 30.0), 0.95 * 5.17),
+        (FewConnections(Server(10.0), 8, 0.05, 0.001, 30.0), 10.0),
     ],
 )
 def test_what_is_allowed_could_really_be_had(server: Server, allowed: float) -> None:
@@ -150,15 +152,15 @@ def test_what_is_allowed_could_really_be_had(server: Server, allowed: float) -> 
 
 
 def test_few_slots_carry_little_where_many_requests_time_out() -> None:
-    noise = Noise(Healthy(10.0), 0.05, unanswered, seed=1)
-    server = Slots.under_timeouts(noise, 8, 0.0, 0.05, 30.0)
+    noise = RandomFailures(Server(10.0), 0.05, unanswered, seed=1)
+    server = FewConnections(noise, 8, 0.0, 0.05, 30.0)
     client = Metronome(100.0, room=8)
     report = simulate([client], server, seconds=3600.0, network=STILL, timeout=30.0)
     assert report.efficiency == pytest.approx(1.0, abs=0.1)
 
 
 def test_refusals_by_the_limit_are_told_from_bad_luck() -> None:
-    server = Noise(TokenBucket(8.0, 10), 0.05, refused(), seed=1)
+    server = RandomFailures(TokenBucket(8.0, 10), 0.05, refused(), seed=1)
     report = simulate([Metronome(10.0)], server, seconds=1000.0, network=STILL)
     assert report.unlucky == pytest.approx(400, abs=60)
     assert report.refused - report.unlucky == pytest.approx(2000, abs=50)
@@ -167,7 +169,7 @@ def test_refusals_by_the_limit_are_told_from_bad_luck() -> None:
 
 
 def test_a_retry_after_of_the_limit_is_kept_beside_bad_luck() -> None:
-    server = Noise(RetryAfter(TokenBucket(0.5, 1)), 0.5, refused(), seed=1)
+    server = RandomFailures(RetryAfter(TokenBucket(0.5, 1)), 0.5, refused(), seed=1)
     seen = {(it.reason, it.wait) for _, it in outcomes(server, rate=1.0)}
     assert seen == {("", None), ("503", None), ("429", 1.0)}
 
@@ -177,11 +179,11 @@ def latencies(server: Server, pages: int) -> list[float]:
 
 
 def test_pages_have_latencies_of_their_own() -> None:
-    assert latencies(Latencies(Healthy(1.0), runs(0.05, 0.5, length=2)), 6) == [
+    assert latencies(Latencies(Server(1.0), runs(0.05, 0.5, length=2)), 6) == [
         *(0.05, 0.05, 0.5, 0.5),
         *(0.05, 0.05),
     ]
-    assert latencies(Latencies(Healthy(1.0), [0.15], first=0.003), 3) == [
+    assert latencies(Latencies(Server(1.0), [0.15], first=0.003), 3) == [
         *(0.003, 0.15, 0.15)
     ]
 
@@ -189,7 +191,7 @@ def test_pages_have_latencies_of_their_own() -> None:
 def test_latencies_by_chance_belong_to_the_page() -> None:
     for table in (mixed, lambda *kinds, seed: lognormal(0.1, 1.5, seed)):
         one, again, other = (
-            latencies(Latencies(Healthy(1.0), table(0.05, 0.5, seed=seed)), 500)
+            latencies(Latencies(Server(1.0), table(0.05, 0.5, seed=seed)), 500)
             for seed in (1, 1, 2)
         )
         assert one == again
@@ -221,14 +223,14 @@ def test_a_balancer_that_chooses_by_chance_has_unlucky_servers() -> None:
 
 
 def test_only_some_pages_speak_of_a_quota() -> None:
-    server = QuotaOnPages(Healthy(10.0), {3}, Quota(4, 60.0))
+    server = QuotaOnPages(Server(10.0), {3}, Quota(4, 60.0))
     quotas = [it.quota for _, it in outcomes(server, seconds=1.0)]
     assert quotas[3] == Quota(4, 60.0)
     assert not any(quotas[:3] + quotas[4:])
 
 
 def test_a_crawl_is_over_when_it_has_its_pages() -> None:
-    report = crawl(Healthy(10.0), 200)
+    report = crawl(Server(10.0), 200)
     assert report.pages is not None
     assert (report.served, report.pages.served) == (200, 200)
     assert report.seconds == pytest.approx(19.9)
@@ -239,7 +241,7 @@ def test_a_crawl_is_over_when_it_has_its_pages() -> None:
 
 @pytest.mark.parametrize("failure", [refused(), unanswered, error()])
 def test_a_page_that_failed_is_asked_for_again(failure: Failure) -> None:
-    report = crawl(Noise(Healthy(10.0), 0.05, failure, seed=1), 500)
+    report = crawl(RandomFailures(Server(10.0), 0.05, failure, seed=1), 500)
     assert report.pages is not None
     assert (report.pages.served, report.pages.given_up) == (500, ())
     missed = report.refused + report.timed_out + report.failed
@@ -247,7 +249,7 @@ def test_a_page_that_failed_is_asked_for_again(failure: Failure) -> None:
 
 
 def test_a_broken_page_is_tried_a_few_times_and_holds_up_nobody() -> None:
-    report = crawl(BrokenPages(Healthy(10.0), {100}, refused()), 2000)
+    report = crawl(BrokenPages(Server(10.0), {100}, refused()), 2000)
     assert report.pages is not None
     assert report.pages.served == 1999
     assert [page.page for page in report.pages.given_up] == [100]
@@ -258,7 +260,7 @@ def test_a_broken_page_is_tried_a_few_times_and_holds_up_nobody() -> None:
 
 
 def test_a_broken_page_of_a_long_crawl_gets_ten_minutes() -> None:
-    report = crawl(BrokenPages(Healthy(2.0), {100}, refused()), 3000, rate=2.0)
+    report = crawl(BrokenPages(Server(2.0), {100}, refused()), 3000, rate=2.0)
     assert report.pages is not None
     (page,) = report.pages.given_up
     assert page.seconds > 600.0
@@ -266,7 +268,7 @@ def test_a_broken_page_of_a_long_crawl_gets_ten_minutes() -> None:
 
 
 def test_pages_that_fail_at_the_end_are_given_up_soon() -> None:
-    report = crawl(BrokenPages(Healthy(10.0), {50, 99}, refused()), 100)
+    report = crawl(BrokenPages(Server(10.0), {50, 99}, refused()), 100)
     assert report.pages is not None
     assert report.pages.served == 98
     assert all(page.tries >= 4 for page in report.pages.given_up)
@@ -277,7 +279,7 @@ def test_a_page_that_is_known_to_fail_says_nothing_about_the_host() -> None:
     client = Metronome(10.0)
     report = simulate(
         [client],
-        BrokenPages(Healthy(10.0), {5}, refused()),
+        BrokenPages(Server(10.0), {5}, refused()),
         network=STILL,
         pages=1000,
         persistence=Persistence(base=1.0, longest=300.0),
@@ -288,7 +290,7 @@ def test_a_page_that_is_known_to_fail_says_nothing_about_the_host() -> None:
 
 
 def test_an_outage_is_no_failure_of_the_pages() -> None:
-    report = crawl(Downtime(Healthy(10.0), 0.0, 30.0, refused()), 1000)
+    report = crawl(Downtime(Server(10.0), 0.0, 30.0, refused()), 1000)
     assert report.pages is not None
     assert (report.pages.served, report.pages.given_up) == (1000, ())
     assert report.seconds == pytest.approx(130.0, abs=35.0)

@@ -1,8 +1,8 @@
-"""What happens to requests on the web that has nothing to do with their rate.
+"""Failures that a site injects, whatever the rate.
 
-A ``Weather`` is a plan without a state: what happens to a request follows from its
-path, how often that was asked for, and when. So two crawls of the same pages meet the
-same weather, however fast they are and in whatever order they ask.
+``Failures`` is a plan without a state: what happens to a request depends on its path,
+on how often that was requested, and on the time. So two crawls of the same pages meet
+the same failures, however fast they are and in whatever order they go.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _number(path: str) -> int:
 
 
 @dataclass(frozen=True)
-class Weather:
+class Failures:
     """``errors``, ``hangs`` and ``resets`` are shares of the requests: a 503, no answer
     for as long as the client waits, a connection that is reset. ``broken`` are paths
     that always get a 503, or only the first ``broken_times``. ``events`` are answers to
@@ -96,8 +96,8 @@ class Weather:
     seed: int = 0
 
     @property
-    def failures(self) -> float:
-        """The share of requests that fail by chance."""
+    def share(self) -> float:
+        """Of the requests that fail at random."""
         return self.errors + self.hangs + self.resets
 
     def is_down(self, at: float) -> bool:

@@ -13,14 +13,14 @@ from scrapy_politeness.simulator import (
     BrokenPages,
     ConnectionLimit,
     Downtime,
-    Healthy,
+    FewConnections,
     Latencies,
-    Noise,
     QueueingServer,
     QuotaOnPages,
+    RandomFailures,
     RetryAfter,
+    Server,
     SlidingWindow,
-    Slots,
     TokenBucket,
     error,
     lognormal,
@@ -34,8 +34,7 @@ from tests.benchmarks.rows import NETWORK, VARIATION, Kind, Row, Target
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from scrapy_politeness.simulator import Server
-    from scrapy_politeness.simulator.weather import Failure
+    from scrapy_politeness.simulator.failures import Failure
 
     Make = Callable[[int], Server]
 
@@ -49,16 +48,16 @@ SHORT_BOUNDS = Bounds(start_rate=5.0, max_rate=20.0, backoff_base=1.0)
 _SLOTS = 8
 _TIMEOUT = 30.0
 
-_weather = partial(Row, bounds=BOUNDS)
+_failing = partial(Row, bounds=BOUNDS)
 _returning = partial(Row, bounds=BOUNDS, kind=Kind.RETURN)
 
 
 def _healthy() -> Server:
-    return Healthy(BOUNDS.max_rate)
+    return Server(BOUNDS.max_rate)
 
 
 def _noise(share: float, failure: Failure, end: float, seed: int) -> Server:
-    return Noise(_healthy(), share, failure, end=end, seed=seed)
+    return RandomFailures(_healthy(), share, failure, end=end, seed=seed)
 
 
 def _outage(start: float, end: float, failure: Failure, seed: int) -> Server:
@@ -70,9 +69,9 @@ def _varied(table: Callable[[int], list[float]], seed: int) -> Server:
 
 
 def _timeouts(share: float, seed: int) -> Server:
-    noisy = Noise(_healthy(), share, unanswered, seed=seed)
+    noisy = RandomFailures(_healthy(), share, unanswered, seed=seed)
     latency = NETWORK.round_trip
-    return Slots.under_timeouts(noisy, _SLOTS, latency, share, _TIMEOUT)
+    return FewConnections(noisy, _SLOTS, latency, share, _TIMEOUT)
 
 
 def _noisy_hosts() -> Iterator[Row]:
@@ -85,12 +84,12 @@ def _noisy_hosts() -> Iterator[Row]:
     ):
         text = f"{100 * share:g} %"
         for name, failure in (("503s", refused()), ("resets", error())):
-            yield _weather(
+            yield _failing(
                 f"{text} {name}",
                 partial(_noise, share, failure, math.inf),
                 Target(wanted),
             )
-        yield _weather(
+        yield _failing(
             f"{text} timeouts, {_SLOTS} slots",
             partial(_timeouts, share),
             # Asked for is a share of all that the slots can carry, timeouts included.
@@ -101,7 +100,7 @@ def _noisy_hosts() -> Iterator[Row]:
 
 
 def _noisy(make: Callable[[], Server], share: float, seed: int) -> Server:
-    return Noise(make(), share, refused(), seed=seed)
+    return RandomFailures(make(), share, refused(), seed=seed)
 
 
 def _noisy_limits() -> Iterator[Row]:
@@ -114,7 +113,7 @@ def _noisy_limits() -> Iterator[Row]:
     }
     for name, make in limits.items():
         for share, wanted in ((0.01, 0.90), (0.05, 0.82)):
-            yield _weather(
+            yield _failing(
                 f"{name}, {100 * share:g} % 503s",
                 partial(_noisy, make, share),
                 Target(wanted, 0.6),
@@ -153,18 +152,18 @@ def _latencies() -> Iterator[Row]:
         "lognormal, sigma 1.5": lambda seed: lognormal(0.1, 1.5, seed),
     }
     for name, table in tables.items():
-        yield _weather(
+        yield _failing(
             f"fast and slow pages, {name}",
             partial(_varied, table),
             Target(0.95),
         )
-    yield _weather(
+    yield _failing(
         "static robots.txt, pages of 150 ms",
         lambda seed: Latencies(_healthy(), [0.15], first=0.003),
         Target(0.95),
         concurrency=_SLOTS,
     )
-    yield _weather(
+    yield _failing(
         "one login says 4 left for 60 s",
         lambda seed: QuotaOnPages(_healthy(), {100}, Quota(4, 60)),
         Target(0.95),
@@ -195,29 +194,31 @@ def _short_crawls() -> Iterator[Row]:
     with real crawls, too."""
     rate = SHORT_BOUNDS.max_rate
     crawls: dict[str, tuple[Make, float]] = {
-        "healthy": (lambda seed: Healthy(rate), 0.85),
+        "healthy": (lambda seed: Server(rate), 0.85),
         "1 % 503s": (
-            lambda seed: Noise(Healthy(rate), 0.01, refused(), seed=seed),
+            lambda seed: RandomFailures(Server(rate), 0.01, refused(), seed=seed),
             0.85,
         ),
         "5 % 503s": (
-            lambda seed: Noise(Healthy(rate), 0.05, refused(), seed=seed),
+            lambda seed: RandomFailures(Server(rate), 0.05, refused(), seed=seed),
             0.75,
         ),
         "sliding 20/s, 1 % 503s": (
-            lambda seed: Noise(SlidingWindow(20, 1.0), 0.01, refused(), seed=seed),
+            lambda seed: RandomFailures(
+                SlidingWindow(20, 1.0), 0.01, refused(), seed=seed
+            ),
             0.80,
         ),
         "0.5 % timeouts": (
-            lambda seed: Noise(Healthy(rate), 0.005, unanswered, seed=seed),
+            lambda seed: RandomFailures(Server(rate), 0.005, unanswered, seed=seed),
             0.85,
         ),
         "mixed latencies": (
-            lambda seed: Latencies(Healthy(rate), mixed(0.05, 0.5, seed=seed)),
+            lambda seed: Latencies(Server(rate), mixed(0.05, 0.5, seed=seed)),
             0.90,
         ),
         "1 page broken": (
-            partial(_broken, lambda seed: Healthy(rate), 1000, 1),
+            partial(_broken, lambda seed: Server(rate), 1000, 1),
             0.88,
         ),
         "queue of 20/s": (
@@ -245,7 +246,7 @@ def _short_crawls() -> Iterator[Row]:
         )
 
 
-WEATHER_ROWS = [
+FAILURE_ROWS = [
     *_noisy_hosts(),
     *_noisy_limits(),
     *_recoveries(),

@@ -1,4 +1,4 @@
-"""What goes wrong with requests to the demo wiki, the same in every run."""
+"""What goes wrong with requests to the demo wiki: the same in every run."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Reply:
 
 
 @dataclass(frozen=True)
-class Spell:
-    """So many requests in a row; or, ``seconds`` long, all that come."""
+class Fault:
+    """Affects ``requests`` in a row, or all requests for ``seconds``."""
 
     kind: Kind
     requests: int = 1
@@ -37,30 +37,30 @@ class Spell:
 
 
 @dataclass(frozen=True)
-class Forecast:
-    """``spells`` are by the number of the request that they begin with. ``errors`` is
-    the share of requests that get a 503 by chance. A page that is ``broken``, by the
-    parameter that asks for it, gets one the first few times. Each answer takes a time
-    of its own, around ``latency`` seconds."""
+class FaultPlan:
+    """``faults`` are keyed by the number of the request that they begin with.
+    ``errors`` is the share of requests that get a 503 at random. ``broken`` maps the
+    parameter that asks for a page to the number of 503s before it is served. Each
+    response takes its own time, around ``latency`` seconds."""
 
-    spells: Mapping[int, Spell] = field(default_factory=dict)
+    faults: Mapping[int, Fault] = field(default_factory=dict)
     errors: float = 0.0
     broken: Mapping[str, int] = field(default_factory=dict)
     latency: float = 0.0
     seed: int = 0
 
 
-CALM = Forecast()
+NO_FAULTS = FaultPlan()
 
-# For a crawl of about seventy requests. It begins in fine weather, so that the rate
-# can rise into the wiki's own limit. The lag ends before the five seconds are over
-# that MediaWiki asks a client to wait, so that one wait is enough.
-STORMY = Forecast(
-    spells={
-        40: Spell("maxlag", seconds=4.0),
-        46: Spell("slow", requests=3),
-        51: Spell("429"),
-        57: Spell("ratelimited"),
+# For a crawl of about seventy requests. The first ones go well, so that the rate can
+# rise to the wiki's own limit. The lag is over before the five seconds that MediaWiki
+# asks a client to wait, so that one wait is enough.
+DEMO_FAULTS = FaultPlan(
+    faults={
+        40: Fault("maxlag", seconds=4.0),
+        46: Fault("slow", requests=3),
+        51: Fault("429"),
+        57: Fault("ratelimited"),
     },
     # With this seed, one of the requests that the spider sends is among them.
     errors=0.01,
@@ -69,38 +69,38 @@ STORMY = Forecast(
     latency=0.06,
 )
 
-# Seconds that an answer takes in a slow spell, and at most in any other weather.
+# Seconds that a slow response takes, and any other at most.
 SLOW = 0.7
 _MOST = 0.5
 
-# Of the logarithm of the latency: one answer in six takes more than twice the usual.
+# Of the logarithm of the latency: one response in six takes more than twice the usual.
 _SPREAD = 0.7
 
 
-class Weather:
-    def __init__(self, forecast: Forecast) -> None:
-        self._forecast = forecast
-        self._spell: Spell | None = None
+class Faults:
+    def __init__(self, plan: FaultPlan) -> None:
+        self._plan = plan
+        self._fault: Fault | None = None
         self._ends_at = 0.0
         self._left = 0
         self._asked: Counter[str] = Counter()
         self.requests = 0
 
     def next(self, target: str) -> Kind | None:
-        """Return what happens to the next request."""
+        """Return what goes wrong with the next request."""
         self.requests += 1
         now = time.monotonic()
-        if spell := self._forecast.spells.get(self.requests):
-            self._spell = spell
-            self._left = spell.requests
-            self._ends_at = now + spell.seconds
-        if self._spell is None or (self._left <= 0 and now >= self._ends_at):
+        if fault := self._plan.faults.get(self.requests):
+            self._fault = fault
+            self._left = fault.requests
+            self._ends_at = now + fault.seconds
+        if self._fault is None or (self._left <= 0 and now >= self._ends_at):
             return self._bad_luck(target)
         self._left -= 1
-        return self._spell.kind
+        return self._fault.kind
 
     def latency(self, target: str) -> float:
-        median = self._forecast.latency
+        median = self._plan.latency
         spread = Random(target).lognormvariate(0.0, _SPREAD)
         return min(median * spread, _MOST)
 
@@ -108,10 +108,10 @@ class Weather:
         self._asked[target] += 1
         nth = self._asked[target]
         parts = target.partition("?")[2].split("&")
-        if any(nth <= self._forecast.broken.get(part, 0) for part in parts):
+        if any(nth <= self._plan.broken.get(part, 0) for part in parts):
             return "broken"
-        luck = Random(f"{self._forecast.seed} {target} {nth}").random()
-        return "503" if luck < self._forecast.errors else None
+        luck = Random(f"{self._plan.seed} {target} {nth}").random()
+        return "503" if luck < self._plan.errors else None
 
 
 def refusal(kind: Kind) -> Reply:

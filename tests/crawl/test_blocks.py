@@ -1,0 +1,53 @@
+"""Hosts that say no without a status: they refuse connections, or cut them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.crawl import crawl
+from tests.support.failures import RESET, Failures
+from tests.support.settings import SEARCHING, UP_TO_20
+from tests.support.site import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.support.site import Site
+
+
+@pytest.mark.parametrize("resets", [0.0, 0.005])
+def test_a_port_that_closes_is_waited_for_and_is_a_limit(
+    resets: float, site: Callable[..., Site]
+) -> None:
+    server = site(
+        300, limit="100/5 seconds", closes=5.0, failures=Failures(resets=resets)
+    )
+    settings = {**SEARCHING, "POLITENESS_BACKOFF_BASE": 2}
+    result = crawl(urls=server.page_urls(), settings=settings, timeout=150)
+    assert len(result.items) == 300
+    assert server.closed_at
+    assert len(server.closed_at) <= 3
+    assert "retry/max_reached" not in result.stats
+
+
+@pytest.mark.parametrize("answer", [Answer(502), RESET], ids=["502", "reset"])
+def test_an_outage_loses_no_page(answer: Answer, site: Callable[..., Site]) -> None:
+    down = Failures(outages=[(2.0, 12.0)], outage=answer)
+    server = site(150, failures=down)
+    settings = {**UP_TO_20, "POLITENESS_ROBOTS": False}
+    result = crawl(urls=server.page_urls(), settings=settings, timeout=120)
+    assert len(result.items) == 150
+    assert "retry/max_reached" not in result.stats
+    # One at a time asks whether it is over.
+    asked = [a for a in server.arrivals if a.is_injected]
+    assert len(asked) < 30
+
+
+def test_a_host_that_cuts_many_connections_loses_no_page(
+    site: Callable[..., Site],
+) -> None:
+    server = site(200, failures=Failures(resets=0.5))
+    result = crawl(urls=server.page_urls(), settings=UP_TO_20, timeout=120)
+    assert len(result.items) == 200
