@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from http.client import responses
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -11,21 +12,24 @@ from scrapy import Spider
 from scrapy.exceptions import UsageError
 from scrapy.utils.url import strip_url
 
-from scrapy_politeness.commands.explanation import lines
-from scrapy_politeness.commands.output import CommandError, say, say_json
-from scrapy_politeness.commands.probe import Finding, RobotsProbe
-from scrapy_politeness.commands.state import Known, open_state, read
+from scrapy_politeness.commands.output import CommandError, print_json, print_text
+from scrapy_politeness.commands.robots_probe import Finding, RobotsFile, RobotsProbe
+from scrapy_politeness.commands.state import SlotState, open_state, read
 from scrapy_politeness.config.policy import Policy
 from scrapy_politeness.core.pace import Limit
+from scrapy_politeness.core.text import duration, escaped, limits, rate
 from scrapy_politeness.http.names import public
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Mapping
+    from collections.abc import Iterator
 
     from scrapy.commands import ScrapyCommand
 
 SUMMARY = "Show how a page would be crawled: robots.txt, settings, learned rates"
+
+_INDENT = 14
+_NEARLY = 0.95
 
 
 @dataclass(frozen=True)
@@ -34,11 +38,10 @@ class Check:
     policy: Policy
     obeys_robots: bool
     finding: Finding
-    known: Known | None
+    learned: SlotState | None
 
     @property
-    def why_free(self) -> str | None:
-        """Why the page is not limited; None if it is."""
+    def why_unlimited(self) -> str | None:
         if not self.policy.enabled:
             return "POLITENESS_ENABLED is off"
         if self.finding.status is not None:
@@ -49,24 +52,19 @@ class Check:
     @property
     def fastest(self) -> float | None:
         """The highest rate that the crawl may reach."""
-        own, robots = self.finding.policy, self.finding.robots
+        own, robots, policy = self.finding.policy, self.finding.robots, self.policy
         if own is None:
             return None
-        delay = robots.wishes.delay if robots and robots.wishes else None
-        delay = min(delay or 0.0, self.policy.robots_max_delay)
-        shared = [
-            limit.interval
-            for limit in (self.policy.global_limit, self.policy.ip_limit)
-            if limit
-        ]
-        spacing = max(
-            own.spacing, own.floor, *shared, delay if self.policy.robots else 0.0
-        )
+        spacings = [own.spacing, own.floor]
+        if policy.robots and robots and robots.directives and robots.directives.delay:
+            spacings.append(min(robots.directives.delay, policy.robots_max_delay))
+        shared = (policy.global_limit, policy.ip_limit)
+        spacing = max(*spacings, *(limit.interval for limit in shared if limit))
         return min(own.bounds.max_rate, 1 / spacing) if spacing else own.bounds.max_rate
 
 
 def add_options(parser: ArgumentParser) -> None:
-    parser.add_argument("url", metavar="URL")
+    parser.add_argument("url", metavar="URL", help="the page")
     parser.add_argument(
         "--spider", metavar="NAME", help="use the custom_settings of this spider"
     )
@@ -78,14 +76,14 @@ def run(command: ScrapyCommand, opts: Namespace) -> int:
     settings = command.settings.copy()
     spider.update_settings(settings)
     policy = Policy.read(settings)
-    finding, known = _crawl(command, opts.url, spider, policy)
+    finding, learned = _crawl(command, opts.url, spider, policy)
     obeys_robots = settings.getbool("ROBOTSTXT_OBEY")
     url = without_credentials(opts.url)
-    check = Check(url, policy, obeys_robots, finding, known)
+    check = Check(url, policy, obeys_robots, finding, learned)
     if opts.json:
-        say_json(as_dict(check))
+        print_json(_as_dict(check))
     else:
-        say("\n".join(lines(check)))
+        print_text("\n".join(_lines(check)))
     return int(finding.robots is not None and finding.robots.error is not None)
 
 
@@ -117,39 +115,39 @@ def _spider(command: ScrapyCommand, name: str | None) -> type[Spider]:
 
 def _crawl(
     command: ScrapyCommand, url: str, spider: type[Spider], policy: Policy
-) -> tuple[Finding, Known | None]:
+) -> tuple[Finding, SlotState | None]:
     process = command.crawler_process
     assert process is not None
     findings: list[Finding] = []
-    known: list[Known] = []
+    learned: list[SlotState] = []
 
-    def look(slot_key: str) -> None:
-        """Before the crawl itself adds to it."""
+    def look_up(slot_key: str) -> None:
         path = policy.state_path
         if path is not None and path.is_file():
             with open_state(path) as state:
-                known.extend(read(state, [slot_key], time.time()))
+                learned.extend(read(state, [slot_key], time.time()))
 
     probe = type("Probe", (RobotsProbe,), {"like": spider})
-    process.crawl(probe, page=url, look=look, found=findings.append)
+    process.crawl(probe, page=url, look_up=look_up, found=findings.append)
     process.start()
     if not findings:
         raise CommandError("cannot fetch robots.txt; see the log")
-    return findings[0], known[0] if known else None
+    return findings[0], learned[0] if learned else None
 
 
-def as_dict(check: Check) -> dict[str, Any]:
-    finding, policy = check.finding, check.policy
+def _as_dict(check: Check) -> dict[str, Any]:
+    finding, policy, learned = check.finding, check.policy, check.learned
     status = finding.status
-    entry = check.known.as_dict(time.time()) if check.known else None
     name = policy.own_limits_of(finding.slot)
+    own = policy.limits[name].items() if name else ()
+    plain = {key: str(v) if isinstance(v, Limit) else v for key, v in own}
     return {
         "url": check.url,
         "slot": finding.slot,
-        "unlimited_because": check.why_free,
-        "robots": _robots(check),
-        "limits": {name: _plain(policy.limits[name])} if name else None,
-        "learned": entry if check.known and check.known.entry else None,
+        "unlimited_because": check.why_unlimited,
+        "robots": finding.robots and _robots_as_dict(check, finding.robots),
+        "limits": {name: plain} if name else None,
+        "learned": learned.as_dict(time.time()) if learned and learned.entry else None,
         "paused_for": status.paused_for if status else 0.0,
         "rate": status.rate if status else None,
         "fastest_rate": check.fastest,
@@ -157,11 +155,8 @@ def as_dict(check: Check) -> dict[str, Any]:
     }
 
 
-def _robots(check: Check) -> dict[str, Any] | None:
-    robots = check.finding.robots
-    if robots is None:
-        return None
-    wishes = robots.wishes
+def _robots_as_dict(check: Check, robots: RobotsFile) -> dict[str, Any]:
+    delay, seconds, hours = robots.directives or (None, None, None)
     return {
         "url": without_credentials(robots.url),
         "status": robots.status,
@@ -169,12 +164,98 @@ def _robots(check: Check) -> dict[str, Any] | None:
         "user_agent": robots.user_agent,
         "allowed": robots.allowed,
         "obeyed": check.obeys_robots,
-        "crawl_delay": wishes.crawl_delay if wishes else None,
-        "seconds_per_request": wishes.request_rate if wishes else None,
-        "visit_time": str(wishes.hours) if wishes and wishes.hours else None,
+        "crawl_delay": delay,
+        "seconds_per_request": seconds,
+        "visit_time": str(hours) if hours else None,
         "delays_obeyed": check.policy.robots,
     }
 
 
-def _plain(limits: Mapping[str, Any]) -> dict[str, Any]:
-    return {n: str(v) if isinstance(v, Limit) else v for n, v in limits.items()}
+def _lines(check: Check) -> Iterator[str]:
+    yield escaped(check.url)
+    for title, texts in (
+        ("slot", [check.finding.slot or "(no host)"]),
+        ("robots.txt", _robots(check)),
+        ("settings", _settings(check)),
+        ("learned", _learned(check)),
+        ("speed", _speed(check)),
+    ):
+        for number, text in enumerate(texts):
+            heading = "" if number else title
+            yield f"  {heading:<{_INDENT - 2}}{escaped(text)}"
+
+
+def _robots(check: Check) -> Iterator[str]:
+    robots = check.finding.robots
+    if robots is None:
+        yield "not fetched, since the host is paused"
+        return
+    if robots.error is not None:
+        yield f"could not be fetched: {robots.error}"
+        return
+    yield f"{robots.status} {responses.get(robots.status or 0, '')}".strip()
+    verb = "allows" if robots.allowed else "forbids"
+    ignored = not robots.allowed and not check.obeys_robots
+    note = "; ignored, since ROBOTSTXT_OBEY is off" if ignored else ""
+    yield f"{verb} this page to {robots.user_agent}{note}"
+    asked = ", ".join(_wishes(robots))
+    if asked and not check.policy.robots:
+        asked += "; ignored, since POLITENESS_ROBOTS is off"
+    if asked:
+        yield asked
+
+
+def _wishes(robots: RobotsFile) -> Iterator[str]:
+    delay, seconds, hours = robots.directives or (None, None, None)
+    if delay is not None:
+        yield f"Crawl-delay of {delay:.6g} s"
+    if seconds is not None:
+        yield f"Request-rate of one per {seconds:.6g} s"
+    if hours is not None:
+        yield f"visits {hours}"
+
+
+def _settings(check: Check) -> Iterator[str]:
+    policy = check.policy
+    name = policy.own_limits_of(check.finding.slot)
+    if name is not None:
+        own = ", ".join(f"{key} {value}" for key, value in policy.limits[name].items())
+        yield f"POLITENESS_LIMITS for {name}: {own}"
+    if check.finding.slot in policy.download_slots:
+        yield f"DOWNLOAD_SLOTS for {check.finding.slot}"
+    if policy.spacing:
+        yield f"DOWNLOAD_DELAY of {policy.spacing:.6g} s"
+    if policy.global_limit is not None:
+        yield f"POLITENESS_GLOBAL_LIMIT of {policy.global_limit}"
+    if policy.ip_limit is not None:
+        yield f"POLITENESS_IP_LIMIT of {policy.ip_limit}"
+    if check.finding.policy is not None:
+        bounds = check.finding.policy.bounds
+        text = f"starts at {rate(bounds.start_rate)}"
+        if bounds.adaptive:
+            text += f", adapts from {rate(bounds.min_rate)} to {rate(bounds.max_rate)}"
+        yield text
+
+
+def _learned(check: Check) -> Iterator[str]:
+    entry = check.learned and check.learned.entry
+    if not entry:
+        yield "nothing yet"
+        return
+    yield from limits(entry.learned)
+    yield f"learned {duration(max(0.0, time.time() - entry.at))} ago"
+
+
+def _speed(check: Check) -> Iterator[str]:
+    if (reason := check.why_unlimited) is not None:
+        yield f"not limited: {reason}"
+        return
+    status, fastest = check.finding.status, check.fastest
+    assert status is not None
+    assert fastest is not None
+    text = rate(min(status.rate, fastest))
+    if status.rate < _NEARLY * fastest:
+        text += f" at first, at most {rate(fastest)}"
+    yield f"{text}; at most {status.concurrency} in flight"
+    if status.paused_for:
+        yield f"paused for another {duration(status.paused_for)}"

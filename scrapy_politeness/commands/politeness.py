@@ -11,7 +11,7 @@ from scrapy.exceptions import UsageError
 from scrapy.settings import SETTINGS_PRIORITIES
 
 from scrapy_politeness.commands import check, report, simulate, state
-from scrapy_politeness.commands.output import CommandError, warn
+from scrapy_politeness.commands.output import CommandError, print_warning
 from scrapy_politeness.config.settings import PolicyError
 
 if TYPE_CHECKING:
@@ -37,12 +37,16 @@ class Command(ScrapyCommand):
         return "{check,state,simulate,report} [options]"
 
     def short_desc(self) -> str:
-        return "Inspect or simulate how politely hosts are crawled"
+        return "Show how hosts are crawled, what was learned, or simulate a crawl"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
         subparsers = parser.add_subparsers(
-            title="Subcommands", dest="subcommand", required=True, metavar="subcommand"
+            title="Subcommands",
+            dest="subcommand",
+            required=True,
+            metavar="subcommand",
+            prog="scrapy politeness",
         )
         for name, module in _SUBCOMMANDS.items():
             subparser = subparsers.add_parser(
@@ -57,16 +61,16 @@ class Command(ScrapyCommand):
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
         assert self.settings is not None
         if "hosts" in opts and not any(arg.startswith("-") for arg in args):
-            # Once an option came between, argparse takes no more of them.
+            # argparse takes no more of them after an option.
             opts.hosts += args
         elif args:
             raise UsageError(f"unknown arguments: {' '.join(args)}")
         opts.set += opts.more_settings
         super().process_options(args, opts)
-        # A project wants to see more of its crawls than of this.
+        # The level of the project is for its crawls.
         if (self.settings.getpriority("LOG_LEVEL") or 0) < _CMDLINE:
             self.settings.set("LOG_LEVEL", "WARNING", "cmdline")
-        # It would put what is printed here into the log.
+        # It would redirect our output into the log.
         self.settings.set("LOG_STDOUT", False, "cmdline")
         if opts.subcommand == "check":
             check.validate_url(opts.url)
@@ -77,10 +81,10 @@ class Command(ScrapyCommand):
             self.exitcode = _SUBCOMMANDS[opts.subcommand].run(self, opts)
             sys.stdout.flush()
         except (CommandError, PolicyError) as error:
-            warn(str(error))
+            print_warning(str(error))
             self.exitcode = 1
         except BrokenPipeError:
-            # Whoever read this has seen enough. The interpreter would try again.
+            # The interpreter would try again, and print a traceback.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             self.exitcode = 1
 
@@ -95,5 +99,5 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="set a setting (may be repeated)",
+        help="set/override setting (may be repeated)",
     )

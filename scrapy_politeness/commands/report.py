@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from scrapy_politeness.commands.output import CommandError, say, say_json, table
+from scrapy_politeness.commands.output import (
+    CommandError,
+    print_json,
+    print_text,
+    table,
+)
 from scrapy_politeness.core.text import counted, duration, escaped, shortened
 from scrapy_politeness.observe.figures import columns
 from scrapy_politeness.observe.report import read_report
@@ -16,16 +21,17 @@ if TYPE_CHECKING:
 
     from scrapy.commands import ScrapyCommand
 
-    from scrapy_politeness.observe.figures import Figure
-    from scrapy_politeness.observe.report import Report, SlotReport
+    from scrapy_politeness.observe.report import Report
 
-SUMMARY = "Print the report of a crawl (POLITENESS_REPORT)"
+SUMMARY = "Print the report of a crawl"
 
-_WIDEST = 40
+_WIDEST_NAME = 40
 
 
 def add_options(parser: ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE")
+    parser.add_argument(
+        "file", metavar="FILE", help="the page that POLITENESS_REPORT names"
+    )
 
 
 def run(command: ScrapyCommand, opts: Namespace) -> int:
@@ -37,9 +43,9 @@ def run(command: ScrapyCommand, opts: Namespace) -> int:
     except ValueError as error:
         raise CommandError(escaped(str(error))) from None
     if opts.json:
-        say_json(asdict(report))
+        print_json(asdict(report))
     else:
-        say("\n".join(lines(report)))
+        print_text("\n".join(lines(report)))
     return 0
 
 
@@ -59,13 +65,15 @@ def lines(report: Report) -> Iterator[str]:
     if report.slots:
         figures = columns(slot.figures for slot in report.slots)
         headings = ["host", *(f.title.lower() for f in figures), "health"]
-        yield ""
-        yield table(headings, [_row(slot, figures) for slot in report.slots])
+        rows = [
+            [
+                shortened(slot.name, _WIDEST_NAME),
+                *(figure.text(slot.figures) for figure in figures),
+                slot.health or "",
+            ]
+            for slot in report.slots
+        ]
+        yield f"\n{table(headings, rows)}"
     if report.others:
         hosts = counted(report.others, "more host")
         yield f"and {hosts} with {report.other['sent']:,} requests"
-
-
-def _row(slot: SlotReport, figures: list[Figure]) -> list[str]:
-    cells = (figure.text(slot.figures) for figure in figures)
-    return [shortened(slot.name, _WIDEST), *cells, slot.health or ""]

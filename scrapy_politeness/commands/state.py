@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy.exceptions import UsageError
 
-from scrapy_politeness.commands.output import CommandError, say, say_json, table, warn
+from scrapy_politeness.commands.output import (
+    CommandError,
+    print_json,
+    print_text,
+    print_warning,
+    table,
+)
 from scrapy_politeness.config.policy import Policy
+from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.core.text import counted, duration, escaped, rate, shortened
 from scrapy_politeness.storage.state_file import StateFile
 
@@ -25,46 +32,34 @@ if TYPE_CHECKING:
 
 SUMMARY = "Show, export or forget what earlier runs learned about hosts"
 
-_WIDEST = 48
-_HEADINGS = ("host", "limit", "no limit at", "at once", "pause left", "learned")
-_COLUMNS: tuple[tuple[str, Callable[[Any], str]], ...] = (
-    ("limit", rate),
-    ("stood", rate),
-    ("concurrency", str),
-    ("pause_left", duration),
-    ("age", lambda seconds: f"{duration(max(0.0, seconds))} ago"),
+_WIDEST_NAME = 48
+# Key of as_dict, heading, format.
+_COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+    ("limit", "limit", rate),
+    ("stood", "no limit up to", rate),
+    ("concurrency", "at once", str),
+    ("pause_left", "pause left", duration),
+    ("age", "learned", lambda seconds: f"{duration(max(0.0, seconds))} ago"),
 )
 
 
 @dataclass(frozen=True)
-class Known:
-    """What is known about one slot; times are wall time. If no limit was found, there
-    is the highest rate that the host ``stood``."""
+class SlotState:
+    """What is known about one slot; times are wall time."""
 
     slot: str
     entry: Entry | None
     pause_left: float
 
-    @property
-    def _rates(self) -> tuple[float | None, float | None]:
-        learned = self.entry and self.entry.learned
-        if learned is None:
-            return None, None
-        ceiling = learned.ceiling
-        return (None, ceiling) if learned.spread is None else (ceiling, None)
-
-    def as_row(self, wall_now: float) -> list[str]:
-        known = self.as_dict(wall_now)
-        cells = (show(known[name]) if known[name] else "" for name, show in _COLUMNS)
-        return [shortened(self.slot, _WIDEST), *cells]
-
     def as_dict(self, wall_now: float) -> dict[str, Any]:
-        limit, stood = self._rates
+        """``stood`` is the highest rate that was tried, if no limit was found."""
+        learned = self.entry.learned if self.entry else Learned(None, None, None)
+        is_limit = learned.spread is not None
         return {
             "slot": self.slot,
-            "limit": limit,
-            "stood": stood,
-            "concurrency": self.entry.learned.concurrency if self.entry else None,
+            "limit": learned.ceiling if is_limit else None,
+            "stood": None if is_limit else learned.ceiling,
+            "concurrency": learned.concurrency,
             "pause_left": self.pause_left,
             "age": wall_now - self.entry.at if self.entry else None,
         }
@@ -72,25 +67,33 @@ class Known:
 
 def add_options(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "action", nargs="?", default="show", choices=["show", "export", "forget"]
+        "action",
+        nargs="?",
+        default="show",
+        choices=["show", "export", "forget"],
+        help="default: %(default)s",
     )
-    parser.add_argument("hosts", nargs="*", metavar="HOST", help="only these")
+    parser.add_argument(
+        "hosts", nargs="*", metavar="HOST", help="only these hosts (default: all)"
+    )
     parser.add_argument("--all", action="store_true", help="forget all hosts")
     parser.add_argument(
         "--file",
         metavar="FILE",
-        help="the state file (default: that of POLITENESS_STATE or JOBDIR)",
+        help="the state file (default: from POLITENESS_STATE or JOBDIR)",
     )
 
 
 def run(command: ScrapyCommand, opts: Namespace) -> int:
     assert command.settings is not None
-    _check_usage(opts)
+    if opts.action == "forget" and bool(opts.hosts) == opts.all:
+        raise UsageError("forget needs host names or --all")
+    if opts.action != "forget" and opts.all:
+        raise UsageError("--all is for forget only")
     path = Path(opts.file) if opts.file else Policy.read(command.settings).state_path
     if path is None:
         raise CommandError(
-            "there is no state file: neither POLITENESS_STATE nor JOBDIR is set; use "
-            "--file"
+            "there is no state file: set POLITENESS_STATE or JOBDIR, or use --file"
         )
     try:
         with open_state(path) as state:
@@ -102,7 +105,7 @@ def run(command: ScrapyCommand, opts: Namespace) -> int:
 
 
 def open_state(path: Path) -> StateFile:
-    """Only an existing one: looking must not create it."""
+    """Open an existing one; a crawl creates it."""
     name = escaped(str(path))
     if not path.is_file():
         raise CommandError(f"there is no state file {name}; a crawl creates it")
@@ -114,10 +117,10 @@ def open_state(path: Path) -> StateFile:
         ) from None
 
 
-def read(state: StateFile, slots: Sequence[str], wall_now: float) -> list[Known]:
+def read(state: StateFile, slots: Sequence[str], wall_now: float) -> list[SlotState]:
     """Warn about damaged entries, and skip them."""
     pauses = state.pauses(wall_now)
-    return [Known(s, _entry(state, s), pauses.get(s, 0.0)) for s in slots]
+    return [SlotState(s, _entry(state, s), pauses.get(s, 0.0)) for s in slots]
 
 
 def _entry(state: StateFile, slot_key: str) -> Entry | None:
@@ -125,16 +128,8 @@ def _entry(state: StateFile, slot_key: str) -> Entry | None:
         return state.learned(slot_key)
     except ValueError as error:
         name, text = escaped(slot_key), escaped(str(error))
-        warn(f"skipping the damaged entry of {name}: {text}")
+        print_warning(f"skipping the damaged entry of {name}: {text}")
         return None
-
-
-def _check_usage(opts: Namespace) -> None:
-    if opts.action == "forget":
-        if bool(opts.hosts) == opts.all:
-            raise UsageError("forget needs host names or --all")
-    elif opts.all:
-        raise UsageError("--all is for forget only")
 
 
 def _show(state: StateFile, opts: Namespace) -> int:
@@ -142,25 +137,30 @@ def _show(state: StateFile, opts: Namespace) -> int:
     slots, unknown = _chosen(state, opts)
     known = [k for k in read(state, slots, wall_now) if k.entry or k.pause_left]
     if opts.action == "export":
-        say_json({"slots": [_exported(k, wall_now) for k in known]})
+        print_json({"slots": [_exported(k, wall_now) for k in known]})
     elif opts.json:
-        say_json([k.as_dict(wall_now) for k in known])
+        print_json([k.as_dict(wall_now) for k in known])
     elif known:
-        say(table(_HEADINGS, [k.as_row(wall_now) for k in known]))
+        headings = ["host", *(heading for _, heading, _ in _COLUMNS)]
+        print_text(table(headings, [_row(k.as_dict(wall_now)) for k in known]))
     elif not unknown:
-        say("Nothing is known yet.")
+        print_text("Nothing is known yet.")
     return int(unknown)
 
 
-def _exported(known: Known, wall_now: float) -> dict[str, object]:
-    """With points in time instead of ages, so that it can be read later."""
-    learned = known.entry.learned.to_dict() if known.entry else {}
-    paused = known.pause_left
+def _row(known: dict[str, Any]) -> list[str]:
+    cells = (show(known[key]) if known[key] else "" for key, _, show in _COLUMNS)
+    return [shortened(known["slot"], _WIDEST_NAME), *cells]
+
+
+def _exported(known: SlotState, wall_now: float) -> dict[str, object]:
+    """With points in time instead of ages."""
+    entry, pause = known.entry, known.pause_left
     return {
         "slot": known.slot,
-        **learned,
-        "learned_at": known.entry.at if known.entry else None,
-        "paused_until": wall_now + paused if paused else None,
+        **(entry.learned.to_dict() if entry else {}),
+        "learned_at": entry.at if entry else None,
+        "paused_until": wall_now + pause if pause else None,
     }
 
 
@@ -172,9 +172,9 @@ def _forget(state: StateFile, opts: Namespace) -> int:
         state.write(dict.fromkeys(slots, 0.0), dict.fromkeys(slots))
         state.tidy(time.time())
     if opts.json:
-        say_json({"forgotten": slots})
+        print_json({"forgotten": slots})
     else:
-        say(f"Forgot what was known about {counted(len(slots), 'host')}.")
+        print_text(f"Forgot what was known about {counted(len(slots), 'host')}.")
     return int(unknown)
 
 
@@ -187,5 +187,5 @@ def _chosen(state: StateFile, opts: Namespace) -> tuple[list[str], bool]:
     unknown = set(wanted) - set(known)
     for host in wanted:
         if host in unknown:
-            warn(f"nothing is known about {escaped(host)}")
+            print_warning(f"nothing is known about {escaped(host)}")
     return [host for host in wanted if host not in unknown], bool(unknown)

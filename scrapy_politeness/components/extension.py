@@ -14,9 +14,9 @@ from scrapy_politeness.config import rules
 from scrapy_politeness.config.policy import Policy, is_enabled
 from scrapy_politeness.config.settings import errors_logged
 from scrapy_politeness.core.cause import Block
-from scrapy_politeness.observe.observers import Observers
+from scrapy_politeness.observe.crawl_log import log_settings
+from scrapy_politeness.observe.progress import Progress
 from scrapy_politeness.observe.reporter import publish, report_of
-from scrapy_politeness.observe.startup import tell_terms
 from scrapy_politeness.robots.size import RobotsDownload
 from scrapy_politeness.storage.job import reject_job_of_others
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from scrapy_politeness.core.health import Status
     from scrapy_politeness.core.slot import Slot
     from scrapy_politeness.observe.census import Census
+    from scrapy_politeness.observe.metrics import Metrics
 
 
 def parts_of(crawler: Crawler, component: str) -> Parts:
@@ -62,9 +63,8 @@ class PolitenessExtension:
         reject_job_of_others(crawler.settings)
         self.policy = Policy.read(crawler.settings, crawler.spider)
         self.parts = Parts(self.policy, crawler)
-        self._observers = Observers(
-            self.policy, self.census, self.parts.stock.tallies.waits, crawler.spider
-        )
+        self._progress = Progress(self.policy, self.census, crawler.spider)
+        self._metrics = self._open_metrics(crawler.spider)
         crawler.signals.connect(self._spider_opened, signals.spider_opened)
         crawler.signals.connect(self._spider_closed, signals.spider_closed)
         crawler.signals.connect(self._response_received, signals.response_received)
@@ -117,7 +117,7 @@ class PolitenessExtension:
     def census(self, max_age: float = 0.0) -> Census:
         """Take stock of the crawl; a census that is not older will do, and costs
         nothing."""
-        return self.parts.stock.census(max_age)
+        return self.parts.census_taker.census(max_age)
 
     def _limited(self, slot_key: str) -> Slot:
         key = rules.checked("slot", slot_key, rules.one_slot)
@@ -129,13 +129,15 @@ class PolitenessExtension:
         return slot
 
     def _spider_opened(self, spider: Spider) -> None:
-        tell_terms(self.policy, spider, by_queue=bool(self.parts.queues))
+        log_settings(self.policy, spider, by_queue=bool(self.parts.queues))
         if self.parts.sampler is not None:
-            tallies = self.parts.stock.tallies
+            tallies = self.parts.census_taker.tallies
             self.parts.sampler.begin(time.monotonic(), tallies)
         if self.parts.fleet is not None:
             self.parts.fleet.start()
-        self._observers.start()
+        self._progress.start()
+        if self._metrics is not None:
+            self._metrics.start()
 
     async def _spider_closed(self, spider: Spider, reason: str) -> None:
         parts = self.parts
@@ -144,10 +146,21 @@ class PolitenessExtension:
         census = self.census()
         parts.events.closed(census)
         if parts.sampler is not None and self.policy.report_path is not None:
-            tallies = parts.stock.tallies
+            tallies = parts.census_taker.tallies
             report = report_of(census, tallies, parts.sampler, spider.name, reason)
             await publish(report, self.policy.report_path, spider)
-        await self._observers.close()
+        self._progress.stop()
+        if self._metrics is not None:
+            await self._metrics.close()
+
+    def _open_metrics(self, spider: Spider | None) -> Metrics | None:
+        if self.policy.prometheus_port is None:
+            return None
+        # prometheus_client is an optional dependency.
+        from scrapy_politeness.observe.metrics import Metrics
+
+        waits = self.parts.census_taker.tallies.waits
+        return Metrics(self.policy, self.census, waits, spider)
 
     def _telnet_opened(self, telnet_vars: dict[str, Any]) -> None:
         telnet_vars["politeness"] = self

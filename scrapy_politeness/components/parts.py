@@ -9,9 +9,9 @@ from scrapy.utils.asyncio import is_asyncio_available
 
 from scrapy_politeness.core.cause import Block
 from scrapy_politeness.http.scrapy_internals import Engine
-from scrapy_politeness.observe.census import Stock
+from scrapy_politeness.observe.census import CensusTaker
 from scrapy_politeness.observe.events import Events
-from scrapy_politeness.observe.sampler import Sampler
+from scrapy_politeness.observe.timeline import Sampler
 from scrapy_politeness.robots.fetching import Robots
 from scrapy_politeness.scheduling.dead_hosts import DeadHosts
 from scrapy_politeness.scheduling.failing_pages import FailingPages
@@ -61,16 +61,16 @@ class Parts:
         self.loop_lag = LoopLag(lambda: self.tickets.sent > 0)
         self.gate = Gate(self._watch.start, self.permits, spider)
         self.registry.listeners.append(self.gate.advance)
-        self.stock = Stock(
+        self.census_taker = CensusTaker(
             self.registry, self.gate, self.queues, self.engine, self.stats
         )
         self.sampler = Sampler(time.monotonic()) if policy.report_path else None
-        self.events = Events(crawler, self.stock.tallies, self.sampler)
+        self.events = Events(crawler, self.census_taker.tallies, self.sampler)
         self.dead_hosts = DeadHosts(
             policy,
             self.engine,
             self.events,
-            self.stock.pending,
+            self.census_taker.pending,
             self.registry.seen,
             spider,
         )
@@ -106,7 +106,7 @@ class Parts:
 
     def pending(self, slot: Slot) -> int:
         """Return how many requests wait for a slot."""
-        return self.stock.pending(slot.key)
+        return self.census_taker.pending(slot.key)
 
     def stop(self) -> None:
         self.alarm.stop()

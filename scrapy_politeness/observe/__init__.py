@@ -1,1 +1,1 @@
-"""How people see what the add-on does."""
+"""Log, stats, progress, metrics and report: they listen, and decide nothing."""

@@ -1,4 +1,4 @@
-"""A crawl at one moment: each slot that is known, what is left to do, what was done."""
+"""A crawl at one moment: its slots, what was done and what is left to do."""
 
 from __future__ import annotations
 
@@ -23,24 +23,17 @@ if TYPE_CHECKING:
     from scrapy_politeness.scheduling.registry import SlotRegistry
     from scrapy_politeness.scheduling.slot_queue import SlotQueue
 
-_TROUBLE = {
-    Health.PAUSED: 3,
-    Health.OVERLOADED: 2,
-    Health.DEGRADED: 1,
-    Health.HEALTHY: 0,
-}
+# The worst last.
+_SEVERITY = (Health.HEALTHY, Health.DEGRADED, Health.OVERLOADED, Health.PAUSED)
 
 _MOST_PRINTED = 20
 
 
 @dataclass(frozen=True, slots=True)
 class SlotView:
-    """``status`` is None for a slot that was forgotten, or that nothing limits (any
-    more); ``pending`` requests wait for it, in the scheduler or at the gate.
-
-    ``key`` is what the slot is really called: names for people's eyes go through
-    ``names.printable``.
-    """
+    """``status`` is None for a slot that was forgotten, or that nothing limits;
+    ``pending`` requests wait for it, in the scheduler or at the gate. ``key`` may
+    contain anything: show it through ``names.printable``."""
 
     key: str
     status: Status | None
@@ -61,26 +54,29 @@ class SlotView:
         return f"{status.health.value}{left}"
 
     @property
+    def eta(self) -> float:
+        if self.status is None or not self.pending:
+            return 0.0
+        return self.pending / self.status.rate + self.status.paused_for
+
+    @property
     def interest(self) -> tuple[bool, int, float, int, int]:
-        """The higher, the more there is to see: what is busy comes before what is
-        done, trouble before peace, much before little."""
-        status = self.status
+        """Sorts busy slots before idle ones, then by severity and by what is left."""
+        status, tally = self.status, self.tally
         busy = self.pending > 0 or (status is not None and status.in_flight > 0)
-        trouble = _TROUBLE[status.health] if status is not None else 0
-        seconds_left = self.pending / status.rate if status is not None else 0.0
-        refused = self.tally.refused + self.tally.timed_out
-        return busy, trouble, seconds_left, refused, self.tally.sent
+        severity = _SEVERITY.index(status.health) if status is not None else 0
+        refused = tally.refused + tally.timed_out
+        return busy, severity, self.eta, refused, tally.sent
 
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """``slots`` are the tallied ones, the most interesting first; ``other`` is what
-    was done for the ``others``, which nothing else is known of.
+    """``slots`` come in the order of their interest. Slots that are no longer tallied
+    one by one are ``others``; ``other`` is their tally, ``total`` that of all slots.
 
-    ``done`` counts the answers that the crawl got, those of exempt hosts and of the
-    cache and robots.txt included, refusals that will be asked again not; ``pending``
-    the requests in the scheduler, ``in_progress`` those that have left it and are not
-    done yet. ``total`` is what was done for all slots together.
+    ``done`` counts the responses that the crawl received, including exempt hosts, the
+    cache and robots.txt, but not refusals that were rescheduled; ``pending`` counts the
+    requests in the scheduler, ``in_progress`` those that have left it.
     """
 
     at: float
@@ -104,20 +100,14 @@ class Census:
         return "\n".join((head, *map(str, self.top(_MOST_PRINTED))))
 
     @property
-    def seconds_left(self) -> float:
-        """How long the slot that needs longest will need for what waits now, at the
-        rate it has now; slots that are silent will need longer by that."""
-        return max((_seconds_left(view) for view in self.slots), default=0.0)
+    def eta(self) -> float:
+        """Seconds that the slowest slot needs for the requests waiting now, at its
+        current rate and after its current pause."""
+        return max((view.eta for view in self.slots), default=0.0)
 
 
-def _seconds_left(view: SlotView) -> float:
-    if view.status is None or not view.pending:
-        return 0.0
-    return view.pending / view.status.rate + view.status.paused_for
-
-
-class Stock:
-    """Takes the census. What that costs is bounded, however many slots wait."""
+class CensusTaker:
+    """The cost of a census is bounded, however many slots there are."""
 
     def __init__(
         self,
@@ -127,11 +117,8 @@ class Stock:
         engine: Engine,
         stats: StatsCollector,
     ) -> None:
-        self._registry = registry
-        self._gate = gate
-        self._queues = queues
-        self._engine = engine
-        self._stats = stats
+        self._registry, self._gate, self._queues = registry, gate, queues
+        self._engine, self._stats = engine, stats
         self._latest: Census | None = None
         self.tallies = Tallies(self.pending)
 
@@ -161,7 +148,7 @@ class Stock:
         return SlotView(key, status, self.pending(key), tally.copy())
 
     def pending(self, slot_key: str) -> int:
-        """Return how many requests wait for a slot, in the scheduler or at the gate."""
+        """Count the requests that wait for a slot, in the scheduler or at the gate."""
         queued = sum(queue.count(slot_key) for queue in self._queues)
         slot = self._registry.seen(slot_key)
         return queued if slot is None else queued + self._gate.waiting(slot)

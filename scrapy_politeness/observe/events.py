@@ -1,4 +1,4 @@
-"""What happens to a slot, in the log, the stats and as signals."""
+"""Logs, counts and signals what happens to slots."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ from scrapy_politeness.core.outcome import Verdict
 from scrapy_politeness.core.pace import NO_WAIT
 from scrapy_politeness.core.text import limits
 from scrapy_politeness.http.names import printable
-from scrapy_politeness.observe.figures import FIGURES
-from scrapy_politeness.observe.rates import RateNews, reason_of, was_bad_luck
-from scrapy_politeness.observe.slot_log import SlotLog
-from scrapy_politeness.observe.summary import tell_troubles
+from scrapy_politeness.observe import figures
+from scrapy_politeness.observe.crawl_log import log_summary
+from scrapy_politeness.observe.rate_log import (
+    RateLog,
+    SlotLog,
+    reason_of,
+    was_bad_luck,
+)
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -28,18 +32,18 @@ if TYPE_CHECKING:
     from scrapy_politeness.core.route import Flight
     from scrapy_politeness.core.slot import Slot
     from scrapy_politeness.observe.census import Census
-    from scrapy_politeness.observe.sampler import Sampler
     from scrapy_politeness.observe.tally import Tallies, Tally
+    from scrapy_politeness.observe.timeline import Sampler
 
 logger = logging.getLogger(__name__)
 
-# A rate that falls by less is fine tuning.
+# slot_slowed is not sent for rates that fall by less.
 _SLOWER = 0.95
 
-# How many of a broad crawl's slots have stats of their own.
+# How many slots have stats of their own.
 MOST_IN_STATS = 20
 
-# Seconds of waiting after which a newcomer may think that the crawl hangs.
+# Seconds of waiting after which a crawl may seem to hang.
 _LONG_WAIT = 30
 
 
@@ -53,22 +57,21 @@ class Events:
         self._tallies = tallies
         self._sampler = sampler
         self._log = SlotLog(logger, crawler.spider)
-        self._rates = RateNews(crawler.spider)
+        self._rates = RateLog(crawler.spider)
 
     def sent(self, flight: Flight, asked_at: float) -> None:
-        """A request that came to the gate at ``asked_at`` has passed it."""
+        """A request that reached the gate at ``asked_at`` was sent."""
         slot = flight.route.slot
         tally = self._tallies.sent(flight, asked_at)
         if self._sampler is not None:
             self._sampler.sent(slot, tally, flight.permit)
-        if tally.waited > _LONG_WAIT and not tally.is_warned:
-            tally.is_warned = True
+        if tally.waited > _LONG_WAIT and not tally.logged_waiting:
+            tally.logged_waiting = True
             self._warn_of_waiting(slot, tally)
         if tally.held_since is not None:
             self._log_wait(slot, tally.held_since)
 
     def queued(self, slot: Slot | None, now: float) -> None:
-        """A request waits for this slot, which had none."""
         if slot is not None:
             self._tallies.queued(slot.key, now)
             self._log_wait(slot, now)
@@ -82,8 +85,7 @@ class Events:
         self._tallies.of(slot_key).given_up += 1
 
     def settled(self, slot: Slot, outcome: Outcome, change: Change, now: float) -> None:
-        """A request of this slot is over."""
-        self._tallies.settled(slot.key, outcome)
+        tally = self._tallies.settled(slot.key, outcome)
         if outcome.verdict.is_refusal:
             self._stats.inc_value("politeness/refused")
         elif outcome.verdict is Verdict.TIMED_OUT:
@@ -92,21 +94,20 @@ class Events:
             self._stats.inc_value("politeness/slowdowns")
         elif change.new_rate > change.old_rate:
             self._stats.inc_value("politeness/speedups")
-        tally = self._tallies.of(slot.key)
         if self._sampler is not None:
             self._sampler.settled(slot, tally, outcome, now)
         if change.pause:
-            self._silenced(slot, Cause.HOST, now)
-        self._rates.tell(slot, tally, outcome, change)
+            self._paused(slot, Cause.HOST, now)
+        self._rates.settled(slot, tally, outcome, change)
         if was_bad_luck(tally, change):
             self._stats.inc_value("politeness/bad_luck")
         self._signal_settled(slot, outcome, change)
 
     def silenced(self, slot: Slot, seconds: float) -> None:
-        """Another process was told so."""
-        text = "pausing for %(pause).1f s, as another process was asked to"
+        """The host has asked another process for it."""
+        text = "pausing for %(pause).1f s, as asked of another process"
         self._log.info(slot, text, pause=seconds)
-        self._silenced(slot, Cause.HOST)
+        self._paused(slot, Cause.HOST)
 
     def robots_delay(self, slot: Slot, delay: float) -> None:
         self._stats.inc_value("politeness/robots_delays")
@@ -116,19 +117,19 @@ class Events:
     def outside_hours(self, slot: Slot, hours: Hours, seconds: float) -> None:
         text = "robots.txt allows visits %(hours)s; pausing for %(wait).2g h"
         self._log.info(slot, text, hours=hours, wait=seconds / 3600)
-        self._silenced(slot, Cause.ROBOTS)
+        self._paused(slot, Cause.ROBOTS)
         self._send(signals.slot_paused, slot, seconds=seconds, reason="Visit-time")
 
     def held(self, slot: Slot, seconds: float) -> None:
         text = "held for %(seconds).1f s by the spider"
         self._log.info(slot, text, seconds=seconds)
-        self._silenced(slot, Cause.SPIDER)
+        self._paused(slot, Cause.SPIDER)
         self._send(signals.slot_paused, slot, seconds=seconds, reason="the spider")
 
     def still_silent(self, slot: Slot, seconds: float) -> None:
-        text = "pausing for another %(seconds).1f s, as an earlier run was asked to"
+        text = "pausing for another %(seconds).1f s, as asked of an earlier run"
         self._log.info(slot, text, seconds=seconds)
-        self._silenced(slot, Cause.HOST)
+        self._paused(slot, Cause.HOST)
         self._send(signals.slot_paused, slot, seconds=seconds, reason="an earlier run")
 
     def recalled(self, slot: Slot, learned: Learned) -> None:
@@ -138,13 +139,11 @@ class Events:
         self._log.log(self._rates.level(slot), slot, text, limits=known)
 
     def closed(self, census: Census) -> None:
-        """Put the figures of the most interesting slots into the stats, and log what
-        went wrong."""
-        tell_troubles(census, self._crawler.spider)
+        log_summary(census, self._crawler.spider)
         self._stats.set_value("politeness/slots", len(census.slots) + census.others)
         self._stats.set_value("politeness/held_seconds", census.total.waited)
         for view in census.top(MOST_IN_STATS):
-            for figure in FIGURES:
+            for figure in figures.FIGURES:
                 if figure.stat and (value := figure.read(view)):
                     key = f"politeness/slots/{printable(view.key)}/{figure.stat}"
                     self._stats.set_value(key, value)
@@ -152,7 +151,7 @@ class Events:
     def resumed(self, slot: Slot) -> None:
         self._log.debug(slot, "no longer paused")
         if self._sampler is not None:
-            self._sampler.released(self._tallies.of(slot.key), time.monotonic())
+            self._sampler.resumed(self._tallies.of(slot.key), time.monotonic())
         self._send(signals.slot_resumed, slot)
 
     def reconfigured(self, slot: Slot, rate: float | None) -> None:
@@ -182,12 +181,12 @@ class Events:
             longest=longest,
         )
 
-    def _silenced(self, slot: Slot, cause: Cause, now: float | None = None) -> None:
+    def _paused(self, slot: Slot, cause: Cause, now: float | None = None) -> None:
         tally = self._tallies.of(slot.key)
         tally.paused_because = cause
         if self._sampler is not None:
             now = time.monotonic() if now is None else now
-            self._sampler.silenced(slot, tally, now)
+            self._sampler.paused(slot, tally, now)
 
     def _warn_of_waiting(self, slot: Slot, tally: Tally) -> None:
         self._log.warning(
@@ -202,17 +201,17 @@ class Events:
         )
 
     def _log_wait(self, slot: Slot, now: float) -> None:
-        if not self._log.shows_debug:
+        if not logger.isEnabledFor(logging.DEBUG):
             return
         if (delay := slot.ready_at - now) >= NO_WAIT:
-            text = "the next request may go in %(delay).2f s, %(depth)d in the queue"
-            depth = self._tallies.pending(slot.key)
-            self._log.debug(slot, text, delay=delay, depth=depth)
+            text = "next request in %(delay).2f s, %(pending)d waiting"
+            pending = self._tallies.pending(slot.key)
+            self._log.debug(slot, text, delay=delay, pending=pending)
 
     def _signal_settled(self, slot: Slot, outcome: Outcome, change: Change) -> None:
         reason = reason_of(outcome, change)
-        told = change.cut or change.relieved or outcome.quota is not None
-        if told and change.new_rate < _SLOWER * change.old_rate:
+        is_asked = change.cut or change.relieved or outcome.quota is not None
+        if is_asked and change.new_rate < _SLOWER * change.old_rate:
             rates = {"old_rate": change.old_rate, "new_rate": change.new_rate}
             self._send(signals.slot_slowed, slot, reason=reason, **rates)
         if change.pause:

@@ -1,7 +1,7 @@
 """The figures of a slot, one row each.
 
 Stats, metrics, the report, the command, the console and the live display are made from
-this table: a figure that is known somewhere needs one more row to appear in them.
+this table: a new figure is one more row.
 """
 
 from __future__ import annotations
@@ -84,14 +84,14 @@ FIGURES = (
         title="Bad luck", show=_share, stat="bad_luck", metric="bad_luck"),
     Figure("pending", "requests that are waiting", attrgetter("pending"),
         title="Waiting", metric="waiting", is_live=True),
-    _state("paused_for", "seconds left of the current pause", metric="pause_seconds"),
+    _state("paused_for", "seconds left of the current pause",
+        show=duration, metric="pause_seconds"),
     _state("in_flight", "requests in flight", metric="in_flight"),
     _state("concurrency", "requests allowed in flight", metric="concurrency"),
 )
 # fmt: on
 
 COUNTS = tuple(figure.name for figure in FIGURES if figure.is_count)
-LIVE = tuple(figure for figure in FIGURES if figure.is_live)
 
 
 def columns(slots: Iterable[Mapping[str, float]]) -> list[Figure]:

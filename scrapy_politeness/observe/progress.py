@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import sys
 import time
 from contextlib import suppress
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_politeness.core.text import duration, rate
 from scrapy_politeness.http.names import printable
-from scrapy_politeness.observe.screen import SCREEN, is_terminal
 from scrapy_politeness.scheduling.timers import Beat
 
 if TYPE_CHECKING:
@@ -23,67 +23,79 @@ if TYPE_CHECKING:
     from scrapy_politeness.config.policy import Policy
     from scrapy_politeness.core.pace import Limit
     from scrapy_politeness.observe.census import Census
+    from scrapy_politeness.observe.live import LiveDisplay
 
 logger = logging.getLogger(__name__)
 
 # Seconds. A crawl of a single page needs no display.
-_FIRST = 1.0
+_FIRST_DRAWN = 1.0
 _REDRAW = 0.25
 # A spider that has found nothing new for this long may be at its end.
-_FINDING = 60.0
+_STILL_FINDING = 60.0
 
 
-class Prospect(NamedTuple):
-    """The time left, or its minimum while the spider still ``finds_more``."""
+class Progress:
+    """Shown in a ``display``, or logged where that is None. ``take_census`` takes the
+    age in seconds up to which a census may be reused."""
 
-    seconds: float
-    finds_more: bool
+    def __init__(
+        self,
+        policy: Policy,
+        take_census: Callable[[float], Census],
+        spider: Spider | None,
+    ) -> None:
+        self.display = _display() if _is_live(policy) else None
+        self._take_census = take_census
+        self._spider = spider
+        self._name = printable(spider.name if spider else "crawl")
+        self._eta = EtaEstimate(policy.global_limit)
+        logged_every = policy.stats_interval if policy.progress is None else 0.0
+        self._every = _REDRAW if self.display else logged_every
+        self._beat = Beat(self._show, self._every)
+        self._started_at = time.monotonic()
 
-    def __str__(self) -> str:
-        return f"{'at least ' if self.finds_more else ''}{duration(self.seconds)} left"
+    def start(self) -> None:
+        if self._every:
+            self._beat.start(_FIRST_DRAWN if self.display else self._every)
 
+    def stop(self) -> None:
+        self._beat.stop()
+        if self.display is not None:
+            census = self._take_census(0.0)
+            took = duration(time.monotonic() - self._started_at)
+            heading = f"{self._name}: {_counts(census)}, after {took}"
+            with suppress(OSError, ValueError):  # the terminal is gone
+                self.display.hide(self, heading, census)
 
-class Outlook:
-    """``overall`` is the limit for all requests together."""
-
-    def __init__(self, overall: Limit | None) -> None:
-        self._interval = overall.interval if overall else 0.0
-        self._most_known = 0
-        self._found_at = -math.inf
-
-    def judge(self, census: Census) -> Prospect | None:
-        """Return None where nothing waits."""
-        known = census.done + census.pending + census.in_progress
-        if known > self._most_known:
-            self._most_known = known
-            self._found_at = census.at
-        if not census.pending:
-            return None
-        seconds = max(census.seconds_left, census.pending * self._interval)
-        return Prospect(seconds, census.at - self._found_at < _FINDING)
-
-
-class Progress(Protocol):
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-
-def progress(
-    policy: Policy, take_census: Callable[[float], Census], spider: Spider | None
-) -> Progress | None:
-    """Choose the kind of progress that the settings and the surroundings ask for."""
-    outlook = Outlook(policy.global_limit)
-    if policy.progress or (policy.progress is None and _may_go_live(policy)):
-        return LiveProgress(take_census, outlook, spider)
-    if policy.progress is None and policy.stats_interval:
-        return LoggedProgress(take_census, outlook, spider, policy.stats_interval)
-    return None
+    def _show(self) -> None:
+        census = self._take_census(min(1.0, self._every / 2))
+        counts = _counts(census, self._eta.update(census))
+        if self.display is not None:
+            self.display.show(self, f"{self._name}: {counts}", census)
+            return
+        logger.info(
+            "Progress: %(counts)s%(slot)s",
+            {"counts": counts, "slot": _first_slot(census)},
+            extra={"spider": self._spider},
+        )
 
 
-def _may_go_live(policy: Policy) -> bool:
+def _display() -> LiveDisplay:
+    # rich is an optional dependency, and takes too long to import in a running crawl.
+    from scrapy_politeness.observe.live import DISPLAY
+
+    return DISPLAY
+
+
+def _is_live(policy: Policy) -> bool:
+    if policy.progress is not None:
+        return policy.progress
+    # Not every replacement of stderr has all its methods.
+    isatty = getattr(sys.stderr, "isatty", None)
     return (
-        is_terminal(sys.stderr)
+        isatty is not None
+        and isatty()
+        and os.environ.get("TERM") != "dumb"
         and policy.stats_interval > 0
         and policy.shows_log
         and not policy.feeds_stdout
@@ -91,85 +103,48 @@ def _may_go_live(policy: Policy) -> bool:
     )
 
 
-class LiveProgress:
-    def __init__(
-        self,
-        take_census: Callable[[float], Census],
-        outlook: Outlook,
-        spider: Spider | None,
-    ) -> None:
-        # Here, since rich may be missing, and not later, since it takes its time.
-        from scrapy_politeness.observe.dashboard import draw
+class Eta(NamedTuple):
+    """``is_minimum`` while the spider still finds new requests."""
 
-        self._draw_board = draw
-        self._take_census = take_census
-        self._outlook = outlook
-        self._name = printable(spider.name if spider else "crawl")
-        self._beat = Beat(self._draw, _REDRAW)
-        self._started_at = time.monotonic()
+    seconds: float
+    is_minimum: bool
 
-    def start(self) -> None:
-        self._beat.start(_FIRST)
-
-    def stop(self) -> None:
-        self._beat.stop()
-        census = self._take_census(0.0)
-        took = duration(time.monotonic() - self._started_at)
-        heading = f"{self._name}: {_counts(census, None)}, after {took}"
-        with suppress(OSError, ValueError):  # the terminal is gone
-            SCREEN.leave(self, self._draw_board(heading, census, *SCREEN.size()))
-
-    def _draw(self) -> None:
-        census = self._take_census(_REDRAW / 2)
-        counts = _counts(census, self._outlook.judge(census))
-        heading = f"{self._name}: {counts}"
-        SCREEN.show(self, self._draw_board(heading, census, *SCREEN.size()))
+    def __str__(self) -> str:
+        return f"{'at least ' if self.is_minimum else ''}{duration(self.seconds)} left"
 
 
-class LoggedProgress:
-    def __init__(
-        self,
-        take_census: Callable[[float], Census],
-        outlook: Outlook,
-        spider: Spider | None,
-        every: float,
-    ) -> None:
-        self._take_census = take_census
-        self._outlook = outlook
-        self._log = logging.LoggerAdapter(logger, {"spider": spider})
-        self._every = every
-        self._beat = Beat(self._tell, every)
+class EtaEstimate:
+    def __init__(self, global_limit: Limit | None) -> None:
+        self._interval = global_limit.interval if global_limit else 0.0
+        self._most_known = 0
+        self._found_at = -math.inf
 
-    def start(self) -> None:
-        self._beat.start(self._every)
-
-    def stop(self) -> None:
-        self._beat.stop()
-
-    def _tell(self) -> None:
-        census = self._take_census(1.0)
-        counts = _counts(census, self._outlook.judge(census))
-        self._log.info(
-            "Progress: %(counts)s%(slot)s",
-            {"counts": counts, "slot": _of_slot(census)},
-        )
+    def update(self, census: Census) -> Eta | None:
+        """Return None where nothing waits."""
+        known = census.done + census.pending + census.in_progress
+        if known > self._most_known:
+            self._most_known = known
+            self._found_at = census.at
+        if not census.pending:
+            return None
+        seconds = max(census.eta, census.pending * self._interval)
+        return Eta(seconds, census.at - self._found_at < _STILL_FINDING)
 
 
-def _counts(census: Census, prospect: Prospect | None) -> str:
-    parts = [
+def _counts(census: Census, eta: Eta | None = None) -> str:
+    refused = census.total.refused + census.total.timed_out
+    parts = (
         f"{census.done} done",
         f"{census.pending} waiting",
         f"{census.in_progress} in progress",
-    ]
-    if refused := census.total.refused + census.total.timed_out:
-        parts.append(f"{refused} refused")
-    if prospect is not None:
-        parts.append(str(prospect))
+        *([f"{refused} refused"] if refused else []),
+        *([str(eta)] if eta else []),
+    )
     return ", ".join(parts)
 
 
-def _of_slot(census: Census) -> str:
-    """The slot with the most to see."""
+def _first_slot(census: Census) -> str:
+    """The most interesting one."""
     if not census.slots or (status := census.slots[0].status) is None:
         return ""
     view = census.slots[0]

@@ -1,10 +1,9 @@
 """The data of a crawl's report, as JSON inside the HTML page.
 
-The page has it in ``<script type="application/json" id="politeness-report">``. This is
-version 1; a change that breaks old readers makes it version 2. The fields are those of
-the dataclasses below. Times are seconds, rates requests per second; what is not known
-is null, or left out. ``causes`` has the names of ``core.cause.Cause`` in lower case,
-and the seconds that requests waited because of each.
+This is version 1; a change that breaks old readers makes it version 2. The fields are
+those of the dataclasses below. Times are seconds, rates requests per second; what is
+not known is null, or left out. ``causes`` has the names of ``core.cause.Cause`` in
+lower case, and the seconds that requests waited because of each.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ VERSION = 1
 MARK = '<script type="application/json" id="politeness-report">'
 _END = "</script>"
 
-# As large as a number in JSON may be for all readers.
+# The largest number in JSON that all readers take.
 _LARGEST = 2**53
 
-# Seconds. No bucket is so short; the rate in it would be too high for any axis.
+# Seconds. The rate in a shorter bucket would be too high for any axis.
 _NARROWEST = 1e-6
 
 _WHOLE = [figure.name for figure in FIGURES if figure.show is number]
@@ -96,10 +95,7 @@ def to_json(report: Report) -> str:
 
 
 def read_report(path: str | Path) -> Report:
-    """Return the data of a report page.
-
-    Raises ValueError if it is not a report, or a damaged one.
-    """
+    """Raises ValueError if the page is not a report, or a damaged one."""
     try:
         page = Path(path).read_text("utf-8")
         _, mark, rest = page.partition(MARK)
@@ -107,11 +103,8 @@ def read_report(path: str | Path) -> Report:
         if not mark or not end:
             raise ValueError("it contains no report data")
         data = json.loads(text, parse_constant=_refuse)
-        if isinstance(data, dict) and data.get("version") != VERSION:
-            raise ValueError(
-                f"its version is {data.get('version')!r}, and only {VERSION} is "
-                "supported"
-            )
+        if isinstance(data, dict) and (found := data.get("version")) != VERSION:
+            raise ValueError(f"version {found!r} is not supported, only {VERSION}")
         return _checked(_parse(Report, data, "report"))
     except RecursionError:
         raise ValueError(f"{path}: its data is nested too deeply") from None

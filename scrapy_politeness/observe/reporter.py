@@ -1,4 +1,4 @@
-"""Makes the report of a crawl that has ended."""
+"""Makes and writes the report of a crawl that has ended."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from importlib.metadata import version
+from itertools import starmap, zip_longest
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
@@ -24,13 +25,12 @@ if TYPE_CHECKING:
     from scrapy import Spider
 
     from scrapy_politeness.observe.census import Census
-    from scrapy_politeness.observe.sampler import Sampler
     from scrapy_politeness.observe.tally import Tallies, Tally
-    from scrapy_politeness.observe.timeline import Timeline
+    from scrapy_politeness.observe.timeline import Sampler, Timeline
 
 logger = logging.getLogger(__name__)
 
-# A page with more becomes too long to read, and to load.
+# More would make the page slow to load.
 MOST_PLOTTED = 24
 MOST_LISTED = 200
 
@@ -50,6 +50,10 @@ def report_of(
     for view in rest:
         other.add(view.tally)
     started = datetime.now(timezone.utc) - timedelta(seconds=seconds)
+    series = [
+        _series_of(tallies.of(view.key), census.at, seconds)
+        for view in listed[:MOST_PLOTTED]
+    ]
     return Report(
         version=VERSION,
         software=f"scrapy-politeness {version('scrapy-politeness')}",
@@ -61,12 +65,7 @@ def report_of(
             SlotView("all slots", None, census.pending, census.total),
             _series(sampler.overall, seconds),
         ),
-        slots=[
-            _slot(view, _series_of(tallies.of(view.key), census.at, seconds))
-            if n < MOST_PLOTTED
-            else _slot(view, None)
-            for n, view in enumerate(listed)
-        ],
+        slots=list(starmap(_slot, zip_longest(listed, series))),
         others=census.others + len(rest),
         other=_slot(SlotView("other slots", None, 0, other), None),
     )
@@ -74,19 +73,17 @@ def report_of(
 
 async def publish(report: Report, path: Path, spider: Spider) -> None:
     """Write the page in a thread; a failure does not stop the crawl."""
-    extra = {"spider": spider}
+    log = logging.LoggerAdapter(logger, {"spider": spider})
     try:
         await in_thread(partial(write_report, report, path))
     except OSError as error:
-        logger.error(
-            "Cannot write the report: %(error)s", {"error": error}, extra=extra
-        )
+        log.error("Cannot write the report: %(error)s", {"error": error})
     else:
-        logger.info("Wrote the report to %(path)s", {"path": path}, extra=extra)
+        log.info("Wrote the report to %(path)s", {"path": path})
 
 
 def write_report(report: Report, path: Path) -> None:
-    """Write the page atomically: nobody ever finds half of it."""
+    """Write the page atomically."""
     page = render(report)
     draft = path.with_name(f".politeness-report-{token_hex(8)}")
     try:
@@ -98,7 +95,7 @@ def write_report(report: Report, path: Path) -> None:
 
 
 def _for_own_writing(path: str, flags: int) -> int:
-    """Whatever the umask says, nobody else may write to it."""
+    """Nobody else may write to it, whatever the umask is."""
     return os.open(path, flags, 0o644)
 
 
@@ -138,5 +135,5 @@ def _series(timeline: Timeline, seconds: float) -> Series:
 
 
 def _short(value: float) -> float:
-    """A few digits are more than anybody reads, and keep the page small."""
+    """Five digits keep the page small."""
     return value if isinstance(value, int) else float(f"{value:.5g}")

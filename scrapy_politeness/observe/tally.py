@@ -2,37 +2,63 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.cause import Cause
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.observe.figures import COUNTS
-from scrapy_politeness.observe.histogram import Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from scrapy_politeness.core.route import Flight
-    from scrapy_politeness.observe.sampler import Recording
+    from scrapy_politeness.observe.timeline import Recording
 
-# Of a broad crawl's millions of hosts, these are kept apart; twice as many while they
-# are collected.
+# A broad crawl has millions of hosts. Up to twice as many are tallied between two
+# clean-ups.
 MOST_TALLIED = 512
 
 # A host may invent statuses.
-_MOST_TROUBLES = 8
-_OTHER_TROUBLE = "something else"
+_MOST_FAILURES = 8
+_OTHER_FAILURE = "something else"
+
+_COUNTED_AS = {
+    Verdict.SERVED: "served",
+    Verdict.REFUSED: "refused",
+    Verdict.BUSY: "refused",
+    Verdict.TIMED_OUT: "timed_out",
+    Verdict.FAILED: "failed",
+    Verdict.UNREACHABLE: "failed",
+}
+
+# Seconds: from what nobody notices to the longest Retry-After that is obeyed.
+BOUNDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
+
+
+class Histogram:
+    def __init__(self) -> None:
+        self._counts = [0] * (len(BOUNDS) + 1)
+        self.sum = 0.0
+
+    def add(self, seconds: float) -> None:
+        self._counts[bisect_left(BOUNDS, seconds)] += 1
+        self.sum += seconds
+
+    def cumulative(self) -> list[int]:
+        """Count the values up to each bound, and all of them."""
+        return list(accumulate(self._counts))
 
 
 @dataclass(slots=True)
 class Tally:
     """What was done for a slot, or for several together.
 
-    ``waited`` are the seconds in which there were requests to send, and politeness held
-    them back; ``causes`` says what all requests of the slot waited for, politeness or
-    not.
+    ``waited`` are the seconds for which politeness held requests back; ``causes`` has
+    all that requests waited for, politeness or not.
     """
 
     sent: int = 0
@@ -46,34 +72,34 @@ class Tally:
     first_sent: float | None = None
     last_sent: float | None = None
     causes: dict[Cause, float] = field(default_factory=dict)
-    # What went wrong how often, by what was said of it.
-    troubles: Counter[str] = field(default_factory=Counter)
-    # Since when a request waits for this slot, and why it is silent if it is.
+    # By the reason of each outcome that was no success.
+    failures: Counter[str] = field(default_factory=Counter)
+    # Since when a request waits for this slot, and why the slot is paused if it is.
     held_since: float | None = None
     paused_because: Cause = Cause.HOST
     # For the report, where one is wanted.
     recording: Recording | None = None
-    # What was told of it in the log.
-    told_rate: float | None = None
-    told_place: float | None = None
-    told_relief: bool = False
-    told_bad_luck: bool = False
-    told_concurrency: int | None = None
-    # How many could be under way when it was looked at last.
+    # What the log said last: see RateLog.
+    logged_rate: float | None = None
+    logged_settled: float | None = None
+    logged_overload: bool = False
+    logged_bad_luck: bool = False
+    logged_concurrency: int | None = None
+    logged_waiting: bool = False
+    # As of the last outcome.
     concurrency: int | None = None
     # Whether its rate was cut and has not risen since.
     was_cut: bool = False
-    is_warned: bool = False
 
     @property
     def main_cause(self) -> Cause:
-        """What its requests waited for longest, of all that politeness is."""
+        """The part of politeness that its requests waited for longest."""
         held = {c: s for c, s in self.causes.items() if c.is_politeness}
         return max(held, key=held.__getitem__, default=Cause.HOST)
 
     @property
     def average_interval(self) -> float | None:
-        """Seconds between two requests; None where there were no two."""
+        """Seconds from one request to the next."""
         if self.sent < 2 or self.first_sent is None or self.last_sent is None:
             return None
         return (self.last_sent - self.first_sent) / (self.sent - 1)
@@ -83,12 +109,12 @@ class Tally:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for cause, seconds in other.causes.items():
             self.blame(cause, seconds)
-        for reason, times in other.troubles.items():
-            self.trouble(reason, times)
+        for reason, times in other.failures.items():
+            self.add_failures(reason, times)
 
-    def trouble(self, reason: str, times: int = 1) -> None:
-        is_known = reason in self.troubles or len(self.troubles) < _MOST_TROUBLES
-        self.troubles[reason if is_known else _OTHER_TROUBLE] += times
+    def add_failures(self, reason: str, times: int = 1) -> None:
+        is_known = reason in self.failures or len(self.failures) < _MOST_FAILURES
+        self.failures[reason if is_known else _OTHER_FAILURE] += times
 
     def blame(self, cause: Cause, seconds: float) -> None:
         self.causes[cause] = self.causes.get(cause, 0.0) + seconds
@@ -101,16 +127,16 @@ class Tally:
 
 
 class Tallies:
-    """Where there are too many slots, those with the least to tell are counted as
-    ``other``; one that is heard of again begins anew. ``pending`` tells how many
-    requests wait for a slot."""
+    """Where there are too many slots, the least interesting ones are added to
+    ``other``; a slot that returns starts at zero. ``pending`` counts the requests that
+    wait for a slot."""
 
     def __init__(self, pending: Callable[[str], int], most: int = MOST_TALLIED) -> None:
         self.pending = pending
         self._most = most
         self._slots: dict[str, Tally] = {}
         self.other = Tally()
-        # How many slots the others are, those that came back counted again.
+        # Slots that returned and were dropped again count twice.
         self.others = 0
         self.waits = Histogram()
 
@@ -165,7 +191,7 @@ class Tallies:
             by_budgets = max(0.0, late - min(p.late for p in flight.shared))
         held = seconds - late + by_budgets
         tally.waited += held
-        self.waits.note(held)
+        self.waits.add(held)
         cause = tally.paused_because if permit.resumed else slot.bound_by
         tally.blame(cause, seconds - late)
         tally.blame(Cause.SETTINGS, by_budgets)
@@ -173,24 +199,20 @@ class Tallies:
         rest = Cause.ANSWERS if is_full else Cause.CRAWLER
         tally.blame(rest, late - by_budgets)
 
-    def settled(self, slot_key: str, outcome: Outcome) -> None:
+    def settled(self, slot_key: str, outcome: Outcome) -> Tally:
         tally = self.of(slot_key)
-        if outcome.verdict is Verdict.SERVED:
-            tally.served += 1
-        elif outcome.verdict.is_refusal:
-            tally.refused += 1
-        elif outcome.verdict is Verdict.TIMED_OUT:
-            tally.timed_out += 1
-        elif outcome.verdict in (Verdict.FAILED, Verdict.UNREACHABLE):
-            tally.failed += 1
-        if outcome.verdict not in (Verdict.SERVED, Verdict.IGNORED):
-            tally.trouble(outcome.reason)
+        name = _COUNTED_AS.get(outcome.verdict)
+        if name is not None:
+            setattr(tally, name, getattr(tally, name) + 1)
+            if outcome.verdict is not Verdict.SERVED:
+                tally.add_failures(outcome.reason)
+        return tally
 
     def _make_room(self) -> None:
         def interest(slot_key: str) -> tuple[int, int, float, int]:
             tally = self._slots[slot_key]
-            troubles = tally.refused + tally.timed_out
-            return self.pending(slot_key), troubles, tally.waited, tally.sent
+            refused = tally.refused + tally.timed_out
+            return self.pending(slot_key), refused, tally.waited, tally.sent
 
         ranked = sorted(self._slots, key=interest, reverse=True)
         for slot in ranked[self._most :]:

@@ -1,64 +1,81 @@
-"""What happened when, in a bounded number of buckets."""
+"""What each slot does over time, for the report, in a bounded number of buckets."""
 
 from __future__ import annotations
 
 from array import array
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-# So many buckets of this many seconds at first. When they are full, pairs of them
-# become one, twice as wide: two days fit as well as a minute.
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from scrapy_politeness.core.outcome import Outcome, Permit
+    from scrapy_politeness.core.slot import Slot
+    from scrapy_politeness.observe.tally import Tally
+
+# When the buckets are full, pairs of them become one, twice as wide: two days fit as
+# well as a minute.
 MOST_BUCKETS = 240
-FIRST_WIDTH = 0.25
+_FIRST_WIDTH = 0.25
+
+# Seconds. A request stands for the time until the next one; but where that is later
+# than two intervals, and than this, nothing was sent in between.
+_GAP = 2.0
 
 
+@dataclass(slots=True)
 class Timeline:
-    """Five rows of buckets, from ``start`` on: how many requests were ``sent`` and
-    ``refused``, how many seconds were ``silent``, and the last known allowed ``rate``
-    and learned ``ceiling``, 0 where there was none."""
+    """Five rows of buckets: how many requests were ``sent`` and ``refused``, how many
+    seconds were ``silent``, and the last known ``rate`` and ``ceiling``, 0 where there
+    was none."""
 
-    __slots__ = ("_start", "ceiling", "rate", "refused", "sent", "silent", "width")
-
-    def __init__(self, start: float) -> None:
-        self._start = start
-        self.width = FIRST_WIDTH
-        self.sent = array("f")
-        self.refused = array("I")
-        self.silent = array("f")
-        self.rate = array("f")
-        self.ceiling = array("f")
+    _start: float
+    width: float = _FIRST_WIDTH
+    sent: array[float] = field(default_factory=lambda: array("f"))
+    refused: array[int] = field(default_factory=lambda: array("I"))
+    silent: array[float] = field(default_factory=lambda: array("f"))
+    rate: array[float] = field(default_factory=lambda: array("f"))
+    ceiling: array[float] = field(default_factory=lambda: array("f"))
 
     def __len__(self) -> int:
         return len(self.sent)
 
-    def note_sent(self, since: float, until: float, share: float = 1.0) -> None:
-        """One request stands for the time until the next one was due: this makes even
-        spacing an even line, however few requests fall into a bucket."""
-        self._bucket(until)
+    def add_sent(self, since: float, until: float, share: float = 1.0) -> None:
+        """Spread a request over the time until the next one: even spacing becomes an
+        even line, however few requests fall into a bucket."""
+        self.extend(until)
         self._spread(self.sent, since, until, share)
 
-    def note_silence(self, since: float, until: float) -> None:
+    def add_silence(self, since: float, until: float) -> None:
         if until > since:
-            self._bucket(until)
+            self.extend(until)
             self._spread(self.silent, since, until, until - since)
 
-    def note_refusal(self, now: float) -> None:
-        bucket = self._bucket(now)
+    def add_refusal(self, now: float) -> None:
+        bucket = self.extend(now)
         self.refused[bucket] += 1
 
-    def note_rate(self, now: float, rate: float, ceiling: float | None) -> None:
-        bucket = self._bucket(now)
+    def set_rate(self, now: float, rate: float, ceiling: float | None) -> None:
+        bucket = self.extend(now)
         self.rate[bucket] = rate
         self.ceiling[bucket] = ceiling or 0.0
 
-    def extend(self, now: float) -> None:
-        """Nothing has happened until now."""
-        self._bucket(now)
+    def extend(self, now: float) -> int:
+        """Make sure that there is a bucket for that time, and return its index."""
+        age = max(0.0, now - self._start)
+        if age >= self.width * len(self.sent):
+            while age >= self.width * MOST_BUCKETS:
+                self._grow(MOST_BUCKETS)
+                self._merge_pairs()
+            self._grow(int(age / self.width) + 1)
+        return int(age / self.width)
 
     def _spread(
         self, row: array[float], since: float, until: float, amount: float
     ) -> None:
-        """All buckets must be there already: to make one may replace the row."""
-        last = self._bucket(until)
-        first = min(self._bucket(since), last)
+        """All buckets must exist already: ``extend`` may replace the row."""
+        last = self.extend(until)
+        first = min(self.extend(since), last)
         if first == last:
             row[first] += amount
             return
@@ -68,20 +85,8 @@ class Timeline:
             inside = min(until, begin + self.width) - max(since, begin)
             row[bucket] += per_second * max(0.0, inside)
 
-    def _bucket(self, now: float) -> int:
-        """Return the bucket of that time, which is there afterwards."""
-        age = max(0.0, now - self._start)
-        if age >= self.width * len(self.sent):
-            while age >= self.width * MOST_BUCKETS:
-                self._grow(MOST_BUCKETS)
-                self._merge_pairs()
-            self._grow(int(age / self.width) + 1)
-        return int(age / self.width)
-
     def _grow(self, length: int) -> None:
-        more = length - len(self.sent)
-        if more <= 0:
-            return
+        more = max(0, length - len(self.sent))
         for row in (self.sent, self.silent, self.refused):
             row.frombytes(bytes(more * row.itemsize))
         for row in (self.rate, self.ceiling):
@@ -95,3 +100,94 @@ class Timeline:
             setattr(self, name, array(row.typecode, merged))
         self.rate = self.rate[1::2]
         self.ceiling = self.ceiling[1::2]
+
+
+@dataclass(slots=True)
+class Recording:
+    """The timeline of one slot, and what is not over yet."""
+
+    timeline: Timeline
+    _last_sent: float | None = None
+    _interval: float = 0.0
+    # What the request before the last stood for.
+    _gap: float = 0.0
+    _silent_since: float | None = None
+    _silent_until: float = 0.0
+    # Since the last request: it stands for as long as the one before.
+    _was_silent: bool = False
+
+    def sent(self, now: float, interval: float) -> None:
+        if (since := self._last_sent) is not None:
+            until = now
+            if self._was_silent or now - since > max(2 * self._interval, _GAP):
+                until = min(now, since + max(self._interval, self._gap))
+            self._gap = until - since
+            self.timeline.add_sent(since, until)
+        self.resumed(now)
+        self._was_silent = False
+        self._last_sent, self._interval = now, interval
+
+    def paused(self, now: float, until: float) -> None:
+        if self._silent_since is None or self._silent_until < now:
+            self.resumed(now)
+            self._silent_since = now
+            self._was_silent = True
+        self._silent_until = max(self._silent_until, until)
+
+    def resumed(self, now: float) -> None:
+        if self._silent_since is not None:
+            until = min(now, self._silent_until)
+            self.timeline.add_silence(self._silent_since, until)
+            self._silent_since = None
+
+    def finish(self, now: float) -> None:
+        if self._last_sent is not None:
+            stands_for = max(self._interval, self._gap)
+            until = min(self._last_sent + stands_for, now)
+            share = (until - self._last_sent) / stands_for
+            self.timeline.add_sent(self._last_sent, until, share)
+            self._last_sent = None
+        self.resumed(now)
+        self.timeline.extend(now)
+
+
+class Sampler:
+    """Records all tallied slots."""
+
+    def __init__(self, start: float) -> None:
+        self.start = start
+        self.overall = Timeline(start)
+
+    def begin(self, now: float, tallies: Iterable[tuple[str, Tally]]) -> None:
+        """The spider is open. Nothing was sent so far, but slots may be paused since an
+        earlier run."""
+        self.start = now
+        self.overall = Timeline(now)
+        for _, tally in tallies:
+            if tally.recording is not None:
+                tally.recording.timeline = Timeline(now)
+
+    def sent(self, slot: Slot, tally: Tally, permit: Permit) -> None:
+        now = permit.sent_at
+        self.overall.add_sent(now, now)
+        recording = self._recording(tally)
+        recording.sent(now, 1 / slot.rate)
+        recording.timeline.set_rate(now, slot.rate, slot.ceiling)
+
+    def settled(self, slot: Slot, tally: Tally, outcome: Outcome, now: float) -> None:
+        timeline = self._recording(tally).timeline
+        if outcome.verdict.calls_for_pause:
+            self.overall.add_refusal(now)
+            timeline.add_refusal(now)
+        timeline.set_rate(now, slot.rate, slot.ceiling)
+
+    def paused(self, slot: Slot, tally: Tally, now: float) -> None:
+        self._recording(tally).paused(now, slot.blocked_until)
+
+    def resumed(self, tally: Tally, now: float) -> None:
+        self._recording(tally).resumed(now)
+
+    def _recording(self, tally: Tally) -> Recording:
+        if tally.recording is None:
+            tally.recording = Recording(Timeline(self.start))
+        return tally.recording

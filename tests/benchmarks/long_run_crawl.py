@@ -185,7 +185,7 @@ class Gauge:
             "robots": len(parts.robots._terms),
             "robots_asked": len(parts.robots._asked),
             "sleepers": len(parts.robots._sleepers),
-            "tallies": len(parts.stock.tallies),
+            "tallies": len(parts.census_taker.tallies),
             "heap": sum(len(q._ready_slots._limited._heap) for q in parts.queues),
             "queued": sum(map(len, parts.queues)),
         }

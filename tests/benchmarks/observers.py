@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from scrapy import signals
 
 from scrapy_politeness.observe.metrics import Metrics
-from scrapy_politeness.observe.progress import LiveProgress
-from scrapy_politeness.observe.sampler import Sampler
+from scrapy_politeness.observe.progress import Progress
+from scrapy_politeness.observe.timeline import Sampler
 from tests.benchmarks.overhead import OBSERVATION, server_process
 from tests.support.crawl import crawl
 from tests.support.spiders import Pages
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 OBSERVERS: tuple[tuple[str, type, tuple[str, ...]], ...] = (
-    ("progress", LiveProgress, ("_draw",)),
-    ("metrics", Metrics, ("_paint",)),
+    ("progress", Progress, ("_show",)),
+    ("metrics", Metrics, ("_update",)),
     ("report", Sampler, ("sent", "settled")),
 )
 

@@ -15,10 +15,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from scrapy_politeness.observe.census import Census, SlotView
-from scrapy_politeness.observe.histogram import Histogram
-from scrapy_politeness.observe.labels import MOST_LABELS, Ledger
-from scrapy_politeness.observe.metrics import Picture, Pictures
-from scrapy_politeness.observe.tally import Tallies
+from scrapy_politeness.observe.metrics import MOST_LABELS, CensusCollector
+from scrapy_politeness.observe.tally import Histogram, Tallies
 from tests.support.crawl import REACTORS, Reactor, crawl, start_crawl
 from tests.support.hostile import HOSTILE_NAMES, is_harmless
 from tests.support.settings import NO_ROBOTS, fixed
@@ -156,12 +154,10 @@ def census_of(tallies: Tallies) -> Census:
     )
 
 
-def exposed(census: Census, ledger: Ledger) -> str:
-    pictures = Pictures()
-    waits = Histogram()
-    pictures.latest = Picture(census, ledger.accounts(census), waits.cumulative(), 0.0)
+def exposed(census: Census, collector: CensusCollector) -> str:
+    collector.update(census, Histogram())
     registry = CollectorRegistry()
-    registry.register(pictures)
+    registry.register(collector)
     return generate_latest(registry).decode()
 
 
@@ -171,21 +167,21 @@ def test_with_10_000_hosts_few_have_labels_and_every_request_is_counted_once(
 ) -> None:
     chance = random.Random(seed)
     tallies = Tallies(lambda slot: 0, most=64)
-    ledger = Ledger()
+    collector = CensusCollector()
     last: Samples = {}
     counted = 0.0
     for step in range(100):
         for number in range(100 * step, 100 * step + 100):
             tallies.of(f"host{number}").sent += 1
-            # Those who were heard of long ago come back now and then.
+            # Hosts that were dropped long ago return now and then.
             other = int(chance.paretovariate(0.5)) % (number + 1)
             tallies.of(f"host{other}").sent += 1
-        samples = parsed(exposed(census_of(tallies), ledger))
+        samples = parsed(exposed(census_of(tallies), collector))
         sent = {key: n for key, n in samples.items() if key[0] == "requests_total"}
         assert last.keys() <= sent.keys()
         for key, now in sent.items():
             before = last.get(key, 0.0)
-            # As Prometheus sees it: a counter that falls has begun anew.
+            # As Prometheus sees it: a counter that falls was reset.
             counted += now - before if now >= before else now
         last = sent
     assert len(last) <= MOST_LABELS + 1
@@ -197,7 +193,7 @@ def test_hostile_and_equal_names_make_sound_series() -> None:
     names = [*HOSTILE_NAMES, "other", "\x1b", "\\x1b", "\ud800", "y" * 300, "y" * 301]
     for name in names:
         tallies.of(name).sent += 1
-    text = exposed(census_of(tallies), Ledger())
+    text = exposed(census_of(tallies), CensusCollector())
     assert is_harmless(text)
     sent = {k: n for k, n in parsed(text).items() if k[0] == "requests_total"}
     assert len(sent) == len(names) + 1
@@ -207,7 +203,7 @@ def test_hostile_and_equal_names_make_sound_series() -> None:
 def test_the_histogram_has_its_bounds_from_above() -> None:
     waits = Histogram()
     for seconds in (0.0, 0.05, 0.051, 7.0, 1e9):
-        waits.note(seconds)
+        waits.add(seconds)
     counts = waits.cumulative()
     assert counts[:2] == [2, 3]
     assert counts[-2:] == [4, 5]

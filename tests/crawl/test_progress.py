@@ -12,17 +12,16 @@ from unittest.mock import Mock
 
 import pyte
 import pytest
+from rich.console import Console
 from scrapy.settings import Settings
 
 from scrapy_politeness.config.policy import Policy
 from scrapy_politeness.config.settings import PolicyError
 from scrapy_politeness.core.health import Health, Status
 from scrapy_politeness.core.pace import Limit
-from scrapy_politeness.observe import progress as progress_module
 from scrapy_politeness.observe.census import Census, SlotView
-from scrapy_politeness.observe.dashboard import draw
-from scrapy_politeness.observe.progress import Outlook
-from scrapy_politeness.observe.screen import Screen
+from scrapy_politeness.observe.live import LiveDisplay, draw
+from scrapy_politeness.observe.progress import EtaEstimate, Progress
 from scrapy_politeness.observe.tally import Tally
 from tests.support.crawl import REACTORS, Reactor, crawl, start_crawl
 from tests.support.hostile import HOSTILE_NAMES, is_harmless
@@ -186,17 +185,19 @@ def test_two_crawls_share_a_screen_and_give_the_streams_back(
     handler = logging.StreamHandler()
     logging.root.addHandler(handler)
     try:
-        screen = Screen()
-        screen.show("a", ["a: 1"])
-        screen.show("b", ["b: 1", "  host"])
+        display = LiveDisplay()
+        display.show("a", "a: 1", census())
+        display.show("b", "b: 1", census(slot("host.example")))
         logging.warning("first")
         # As Scrapy does for each crawl that is made.
         later = logging.StreamHandler()
-        assert tty.rendered()[:4] == ["first", "a: 1", "b: 1", "  host"]
-        screen.leave("a", ["a: over"])
+        *shown, row = tty.rendered()[:5]
+        assert [line.split()[0] for line in shown] == ["first", "a:", "b:", "host"]
+        assert row.startswith("  host.example")
+        display.hide("a", "a: over", census())
         print("printed")
         logging.warning("second")
-        screen.show("b", ["b: 2"])
+        display.show("b", "b: 2", census())
         later.stream.write("third\n")
         assert tty.rendered()[:6] == [
             "first",
@@ -207,7 +208,7 @@ def test_two_crawls_share_a_screen_and_give_the_streams_back(
             "b: 2",
         ]
         sys.stdout.write("a rest")
-        screen.leave("b", ["b: over"])
+        display.hide("b", "b: over", census())
         assert handler.stream is sys.stderr is sys.stdout is tty
         later.stream.write(" and a late word\n")
         assert tty.rendered()[5:8] == [
@@ -221,12 +222,12 @@ def test_two_crawls_share_a_screen_and_give_the_streams_back(
 
 def test_bytes_find_an_empty_line(monkeypatch: pytest.MonkeyPatch) -> None:
     tty = Tty(monkeypatch)
-    screen = Screen()
-    screen.show("a", ["a: 1"])
+    display = LiveDisplay()
+    display.show("a", "a: 1", census())
     sys.stdout.buffer.write(b"bytes\r\n")
-    screen.show("a", ["a: 2"])
+    display.show("a", "a: 2", census())
     assert tty.rendered()[:3] == ["bytes", "a: 2", ""]
-    screen.leave("a", [])
+    display.hide("a", "a: over", census())
 
 
 def test_threads_may_log_while_the_display_comes_and_goes(
@@ -235,7 +236,7 @@ def test_threads_may_log_while_the_display_comes_and_goes(
     tty = Tty(monkeypatch)
     handler = logging.StreamHandler()
     logging.root.addHandler(handler)
-    screen = Screen()
+    display = LiveDisplay()
 
     def log() -> None:
         for number in range(300):
@@ -245,8 +246,8 @@ def test_threads_may_log_while_the_display_comes_and_goes(
         thread = threading.Thread(target=log, daemon=True)
         thread.start()
         while thread.is_alive():
-            screen.show("a", ["a: 1"])
-            screen.leave("a", [])
+            display.show("a", "a: 1", census())
+            display.hide("a", "", census())
     finally:
         logging.root.removeHandler(handler)
     lines = tty.rendered()
@@ -257,8 +258,9 @@ def test_a_terminal_that_is_gone_does_not_stop_the_end_of_a_crawl(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tty = Tty(monkeypatch)
-    live = progress_module.LiveProgress(lambda age: census(), Outlook(None), None)
-    live._draw()
+    policy = Policy.read(Settings({"POLITENESS_PROGRESS": True}))
+    live = Progress(policy, lambda age: census(), None)
+    live._show()
     assert sys.stderr is not tty
     monkeypatch.setattr(tty, "write", Mock(side_effect=OSError(5, "EIO")))
     live.stop()
@@ -287,10 +289,17 @@ def slot(
     return SlotView(key, Status(health, rate, 4.0, silent, 0, 8), pending, Tally())
 
 
+def drawn(census: Census, columns: int, lines: int) -> list[str]:
+    console = Console(width=columns, force_terminal=True, legacy_windows=False)
+    with console.capture() as capture:
+        console.print(draw("heading", census, columns, lines))
+    return capture.get().splitlines()
+
+
 @pytest.mark.parametrize("columns", [20, 40, 80, 300])
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
 def test_hostile_names_do_no_harm_in_the_display(name: str, columns: int) -> None:
-    lines = draw("heading", census(slot(name, silent=9.0)), columns, 24)
+    lines = drawn(census(slot(name, silent=9.0)), columns, 24)
     assert len(lines) == 3
     plain = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines]
     assert is_harmless("\n".join(plain))
@@ -300,26 +309,26 @@ def test_hostile_names_do_no_harm_in_the_display(name: str, columns: int) -> Non
 
 def test_a_small_terminal_gets_the_counts_alone() -> None:
     hosts = [slot(f"host{number}.example") for number in range(100)]
-    assert len(draw("heading", census(*hosts), 80, 5)) == 1
-    lines = draw("heading", census(*hosts), 80, 24)
+    assert len(drawn(census(*hosts), 80, 5)) == 1
+    lines = drawn(census(*hosts), 80, 24)
     assert len(lines) == 11
     assert "and 92 more" in lines[-1]
 
 
 def test_the_slowest_slot_decides_how_long_it_takes() -> None:
-    outlook = Outlook(None)
-    assert outlook.judge(census(slot("a"))) is None
+    estimate = EtaEstimate(None)
+    assert estimate.update(census(slot("a"))) is None
     slots = (slot("a", 2.0, 10), slot("b", 0.5, 10, silent=40.0))
-    assert str(outlook.judge(census(*slots, pending=20))) == "at least 1 min left"
+    assert str(estimate.update(census(*slots, pending=20))) == "at least 1 min left"
     # A minute later nothing new was found, and one is done.
     later = census(*slots, pending=19, done=1, at=61.0)
-    assert str(outlook.judge(later)) == "1 min left"
+    assert str(estimate.update(later)) == "1 min left"
     more = census(*slots, pending=50, done=1, at=62.0)
-    assert str(outlook.judge(more)) == "at least 1 min left"
-    all_together = Outlook(Limit.parse("1/10s"))
-    judged = all_together.judge(census(*slots, pending=20))
-    assert judged is not None
-    assert judged.seconds == pytest.approx(200, rel=0.01)
+    assert str(estimate.update(more)) == "at least 1 min left"
+    overall = EtaEstimate(Limit.parse("1/10s"))
+    eta = overall.update(census(*slots, pending=20))
+    assert eta is not None
+    assert eta.seconds == pytest.approx(200, rel=0.01)
 
 
 def test_without_rich_a_terminal_gets_lines_and_a_demand_is_an_error(
@@ -327,15 +336,14 @@ def test_without_rich_a_terminal_gets_lines_and_a_demand_is_an_error(
 ) -> None:
     Tty(monkeypatch)
 
-    def kind() -> str:
+    def is_live() -> bool:
         policy = Policy.read(Settings())
-        made = progress_module.progress(policy, lambda age: census(), None)
-        return type(made).__name__
+        return Progress(policy, lambda age: census(), None).display is not None
 
-    assert kind() == "LiveProgress"
+    assert is_live()
     for module in ("config.rules", "observe.progress"):
         find_spec = f"scrapy_politeness.{module}.find_spec"
         monkeypatch.setattr(find_spec, lambda name: None)
-    assert kind() == "LoggedProgress"
+    assert not is_live()
     with pytest.raises(PolicyError, match=r"PROGRESS=True: needs .* rich: pip"):
         Policy.read(Settings({"POLITENESS_PROGRESS": True}))

@@ -14,10 +14,10 @@ from scrapy import Request
 
 import scrapy_politeness
 from scrapy_politeness.observe.reporter import write_report
-from scrapy_politeness.observe.sampler import Sampler
+from scrapy_politeness.observe.timeline import Sampler
 from scrapy_politeness.storage.state_file import StateFile
 from tests.support.crawl import start_crawl
-from tests.support.observed import Newsroom
+from tests.support.observed import ObservedCrawl
 from tests.support.ready import parts_of
 from tests.support.settings import NO_ROBOTS
 
@@ -91,7 +91,7 @@ def test_a_report_replaces_a_link_and_leaves_what_it_leads_to(tmp_path: Path) ->
     page.symlink_to(other)
     before = os.umask(0)
     try:
-        write_report(Newsroom(sampler=Sampler(0.0)).report(1.0), page)
+        write_report(ObservedCrawl(sampler=Sampler(0.0)).report(1.0), page)
     finally:
         os.umask(before)
     assert other.read_text() == "mine"

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.governor.control_law import Bounds
 from scrapy_politeness.core.slot import Slot
-from scrapy_politeness.observe.axes import time_ticks
-from scrapy_politeness.observe.plot import Plot
-from scrapy_politeness.observe.sampler import Sampler
+from scrapy_politeness.observe.plot import Plot, time_ticks
+from scrapy_politeness.observe.timeline import Sampler
 from scrapy_politeness.simulator import (
     RandomFailures,
     RetryAfter,
@@ -28,7 +27,7 @@ from scrapy_politeness.simulator import (
     simulate,
 )
 from tests.benchmarks.laws import Cubic
-from tests.support.observed import Newsroom
+from tests.support.observed import ObservedCrawl
 
 if TYPE_CHECKING:
     from scrapy_politeness.core.outcome import Permit
@@ -118,10 +117,10 @@ def picture() -> str:
 
 
 def crawl(host: Host) -> SlotReport:
-    room = Newsroom(sampler=Sampler(0.0))
+    observed_crawl = ObservedCrawl(sampler=Sampler(0.0))
     slot = Slot("host", Bounds(), spacing=0.0, concurrency=CONCURRENCY)
-    simulate([room.observe(slot)], host.server(), seconds=SECONDS)
-    return room.report(SECONDS).slots[0]
+    simulate([observed_crawl.observe(slot)], host.server(), seconds=SECONDS)
+    return observed_crawl.report(SECONDS).slots[0]
 
 
 def cubic(host: Host) -> list[float]:

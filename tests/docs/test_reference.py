@@ -16,12 +16,11 @@ from scrapy_politeness.commands.politeness import Command
 from scrapy_politeness.config.policy import SETTINGS
 from scrapy_politeness.core.governor.control_law import Bounds
 from scrapy_politeness.core.slot import Slot
-from scrapy_politeness.observe.labels import Ledger
-from scrapy_politeness.observe.metrics import Picture, Pictures
+from scrapy_politeness.observe.metrics import CensusCollector
 from scrapy_politeness.simulator import TokenBucket, simulate
 from tests.docs.documents import README, ROOT, Document, quoted
 from tests.docs.tables import REFERENCE, TABLES
-from tests.support.observed import Newsroom
+from tests.support.observed import ObservedCrawl
 from tests.support.ready import parts_of
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def test_stats() -> None:
 
 
 def test_signals_with_their_arguments() -> None:
-    room = Newsroom()
+    observed_crawl = ObservedCrawl()
     received: dict[str, set[str]] = {}
     receivers = []
     for name in members_of_signals():
@@ -88,10 +87,10 @@ def test_signals_with_their_arguments() -> None:
             received.setdefault(_name, set()).update(ours)
 
         receivers.append(receive)
-        room.crawler.signals.connect(receive, getattr(signals, name))
+        observed_crawl.crawler.signals.connect(receive, getattr(signals, name))
     slot = Slot("host", Bounds(), spacing=0.0, concurrency=8)
-    simulate([room.observe(slot)], TokenBucket(4, burst=8), seconds=1800)
-    room.events.resumed(slot)
+    simulate([observed_crawl.observe(slot)], TokenBucket(4, burst=8), seconds=1800)
+    observed_crawl.events.resumed(slot)
     rows = REFERENCE.rows("Signals")
     assert {quoted(row[0])[0]: set(quoted(row[1])) for row in rows} == received
 
@@ -102,16 +101,13 @@ def members_of_signals() -> list[str]:
 
 def test_metrics(crawler: Callable[..., Crawler]) -> None:
     parts = parts_of(crawler())
-    census = parts.stock.census(0.0)
-    waits = parts.stock.tallies.waits
-    pictures = Pictures()
-    pictures.latest = Picture(
-        census, Ledger().accounts(census), waits.cumulative(), waits.sum
-    )
+    taker = parts.census_taker
+    collector = CensusCollector()
+    collector.update(taker.census(0.0), taker.tallies.waits)
     names = {
         metric.name.removeprefix("scrapy_politeness_")
         + ("_total" if metric.type == "counter" else "")
-        for metric in pictures.collect()
+        for metric in collector.collect()
     }
     assert first_column("Metrics") | first_column("Metrics of each slot") == names
 

@@ -11,19 +11,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from rich.console import Console
 from scrapy import Request
 
 from scrapy_politeness.core.health import Health, Status
 from scrapy_politeness.http.scrapy_internals import proxy_of
 from scrapy_politeness.observe.census import Census, SlotView
-from scrapy_politeness.observe.dashboard import draw
-from scrapy_politeness.observe.histogram import Histogram
-from scrapy_politeness.observe.labels import Ledger
-from scrapy_politeness.observe.metrics import Picture, Pictures
+from scrapy_politeness.observe.live import draw
+from scrapy_politeness.observe.metrics import CensusCollector
 from scrapy_politeness.observe.page import render
 from scrapy_politeness.observe.reporter import report_of
-from scrapy_politeness.observe.sampler import Sampler
-from scrapy_politeness.observe.tally import Tallies
+from scrapy_politeness.observe.tally import Histogram, Tallies
+from scrapy_politeness.observe.timeline import Sampler
 from scrapy_politeness.sharing.redis import Keys, slot_name
 from tests.fuzz import crawls
 from tests.fuzz.texts import names
@@ -64,7 +63,7 @@ def names_are_only_names(slots: list[str], columns: int) -> None:
     with watched():
         parts.events.closed(census)
         lines = [str(view) for view in census.slots]
-        lines += [_COLOUR.sub("", line) for line in draw("x", census, columns, 40)]
+        lines += _drawn(census, columns)
     lines += [key for key in parts.stats.get_stats() if isinstance(key, str)]
     for line in lines:
         assert line.isprintable(), line
@@ -80,13 +79,18 @@ def names_are_only_names(slots: list[str], columns: int) -> None:
             )
 
 
+def _drawn(census: Census, columns: int) -> list[str]:
+    console = Console(width=columns, force_terminal=True, legacy_windows=False)
+    with console.capture() as capture:
+        console.print(draw("x", census, columns, 40))
+    return [_COLOUR.sub("", line) for line in capture.get().split("\n")]
+
+
 def _check_metrics(census: Census, number: int) -> None:
-    pictures = Pictures()
-    pictures.latest = Picture(
-        census, Ledger().accounts(census), Histogram().cumulative(), 0.0
-    )
+    collector = CensusCollector()
+    collector.update(census, Histogram())
     registry = CollectorRegistry()
-    registry.register(pictures)
+    registry.register(collector)
     text = generate_latest(registry).decode()
     assert all(line.isprintable() for line in text.split("\n"))
     families = {f.name: f for f in text_string_to_metric_families(text)}

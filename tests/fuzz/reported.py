@@ -15,22 +15,22 @@ from scrapy_politeness.core.governor.control_law import Bounds
 from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.observe.page import render
 from scrapy_politeness.observe.report import MARK, read_report
-from scrapy_politeness.observe.sampler import Sampler
+from scrapy_politeness.observe.timeline import Sampler
 from scrapy_politeness.simulator.run import simulate
 from scrapy_politeness.simulator.servers import TokenBucket
 from tests.fuzz import documents
 from tests.fuzz.stored import folder_in_memory
 from tests.fuzz.watch import watched
 from tests.support.hostile import is_harmless
-from tests.support.observed import Newsroom
+from tests.support.observed import ObservedCrawl
 
 
 @cache
 def _sound() -> Any:
-    room = Newsroom(sampler=Sampler(0.0))
+    observed_crawl = ObservedCrawl(sampler=Sampler(0.0))
     slot = Slot("a.example", Bounds(), spacing=0.0, concurrency=8)
-    simulate([room.observe(slot)], TokenBucket(0.5, burst=5), seconds=20.0)
-    return json.loads(json.dumps(asdict(room.report(20.0))))
+    simulate([observed_crawl.observe(slot)], TokenBucket(0.5, burst=5), seconds=20.0)
+    return json.loads(json.dumps(asdict(observed_crawl.report(20.0))))
 
 
 @given(documents.like(_sound))

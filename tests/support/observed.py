@@ -1,4 +1,4 @@
-"""A slot on virtual time whose doings are told and counted as in a crawl."""
+"""Slots on virtual time, logged and counted as in a crawl."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from scrapy_politeness.core.outcome import Permit
     from scrapy_politeness.core.slot import Slot
     from scrapy_politeness.observe.report import Report
-    from scrapy_politeness.observe.sampler import Sampler
+    from scrapy_politeness.observe.timeline import Sampler
 
 
-class Newsroom:
+class ObservedCrawl:
     """``waiting`` requests wait for each slot, all the time."""
 
     def __init__(self, waiting: int = 100, sampler: Sampler | None = None) -> None:
@@ -85,7 +85,7 @@ class Followed:
 
 
 class Observed(Followed):
-    """All that happens is news."""
+    """Everything that happens is passed to ``events``."""
 
     def __init__(self, slot: Slot, events: Events) -> None:
         super().__init__(slot)

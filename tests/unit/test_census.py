@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 SERVED, REFUSED = Outcome(Verdict.SERVED), Outcome(Verdict.REFUSED)
 
 
-class TakesStock(Pages):
+class TakesCensus(Pages):
     """Takes a census with every answer."""
 
-    name = "takes_stock"
+    name = "takes_census"
 
     def parse(self, response: Response) -> Iterator[Any]:
         politeness = self.crawler.get_extension(PolitenessExtension)
@@ -56,7 +56,7 @@ def test_a_census_tells_what_was_done_and_what_is_left(
     urls = server.page_urls(slow) + server.page_urls(fast)[4:]
     limits = {slow: {"max_rate": 4}}
     settings = fixed(20, POLITENESS_LIMITS=limits)
-    result = crawl(TakesStock, urls=urls, settings=settings)
+    result = crawl(TakesCensus, urls=urls, settings=settings)
     first, last = result.items[0]["census"], last_census(result)
     assert first.done < 12
     assert first.pending > 0

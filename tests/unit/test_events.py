@@ -27,7 +27,7 @@ from scrapy_politeness.simulator import (
     simulate,
 )
 from tests.support.crawl import crawl
-from tests.support.observed import Newsroom, Observed
+from tests.support.observed import Observed, ObservedCrawl
 from tests.support.settings import HOSTILE, NO_ROBOTS, fixed
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def test_speedups_and_waits_can_be_read_in_the_log(site: Callable[..., Site]) ->
     }
     result = crawl(urls=server.page_urls(), settings=settings)
     waits = re.findall(
-        r"DEBUG: 127.0.1.1: the next request may go in 0.\d\d s, (\d+) in the queue",
+        r"DEBUG: 127.0.1.1: next request in 0.\d\d s, (\d+) waiting",
         result.log,
     )
     # On a busy machine, some need not wait any more.
@@ -88,7 +88,7 @@ def test_hours_with_one_host_do_not_flood_the_log(
 ) -> None:
     caplog.set_level(logging.INFO)
     seconds = 2 * 3600
-    report = simulate([Newsroom().observe(new_slot())], server, seconds=seconds)
+    report = simulate([ObservedCrawl().observe(new_slot())], server, seconds=seconds)
     news = lines(caplog, logging.INFO)
     assert any(told in line for line in news)
     # Each refusal has a line of its own, and one when that is over.
@@ -100,9 +100,9 @@ def test_a_slot_is_warned_of_once_when_its_requests_have_waited_long(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     slow = new_slot(start_rate=0.5, max_rate=0.5)
-    simulate([Newsroom(7).observe(slow)], TokenBucket(4, burst=8), seconds=29)
+    simulate([ObservedCrawl(7).observe(slow)], TokenBucket(4, burst=8), seconds=29)
     assert not lines(caplog, logging.WARNING)
-    simulate([Newsroom(7).observe(slow)], TokenBucket(4, burst=8), seconds=300)
+    simulate([ObservedCrawl(7).observe(slow)], TokenBucket(4, burst=8), seconds=300)
     [warning] = lines(caplog, logging.WARNING)
     assert "waited for more than 30 s" in warning
     assert "because of your settings; now sending 0.5/s, with 7 waiting" in warning
@@ -127,7 +127,7 @@ def test_a_slot_is_warned_of_once_when_its_requests_have_waited_long(
 def test_a_rate_that_hardly_falls_is_not_told_as_twice_the_same(
     caplog: pytest.LogCaptureFixture, rate: float, lowest: float, told: str
 ) -> None:
-    observed = Newsroom().observe(new_slot(start_rate=rate, min_rate=lowest))
+    observed = ObservedCrawl().observe(new_slot(start_rate=rate, min_rate=lowest))
     permit = observed.take(0.0)
     observed.settle(permit, Outcome(Verdict.REFUSED, "429", 5.0), 0.1, 0.0)
     [warning] = lines(caplog, logging.WARNING)
@@ -138,9 +138,9 @@ def test_a_host_with_bad_luck_is_told_of_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    room = Newsroom()
+    observed_crawl = ObservedCrawl()
     unlucky = RandomFailures(Server(10.0), 0.02, refused(), seed=1)
-    report = simulate([room.observe(new_slot())], unlucky, seconds=3600)
+    report = simulate([observed_crawl.observe(new_slot())], unlucky, seconds=3600)
     told = [line for line in caplog.messages if "whatever the rate" in line]
     [share] = re.findall(r"about ([\d.]+) % of the requests fail", "\n".join(told))
     assert float(share) == pytest.approx(2, abs=2)
@@ -151,9 +151,9 @@ def test_a_host_with_bad_luck_is_told_of_once(
     warnings = [r.getMessage() for r in later if r.levelno == logging.WARNING]
     assert all(re.search(r"pausing for \d\d", w) for w in warnings if "rate" in w)
     # What is not told is counted.
-    room.events.closed(room.census(3600))
-    assert room.crawler.stats is not None
-    stats = room.crawler.stats.get_stats()
+    observed_crawl.events.closed(observed_crawl.census(3600))
+    assert observed_crawl.crawler.stats is not None
+    stats = observed_crawl.crawler.stats.get_stats()
     assert stats["politeness/bad_luck"] > 0.5 * report.refused
     place = "politeness/slots/wiki.example.org/"
     assert stats[f"{place}bad_luck"] == pytest.approx(0.02, abs=0.007)
@@ -163,7 +163,7 @@ def test_a_host_with_bad_luck_is_told_of_once(
 def test_a_long_silence_is_told_of_a_host_with_bad_luck_as_well(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    observed = Newsroom().observe(new_slot())
+    observed = ObservedCrawl().observe(new_slot())
     unlucky = RandomFailures(Server(10.0), 0.05, refused(), seed=1)
     simulate([observed], unlucky, seconds=1800)
     assert observed.slot.bad_luck
@@ -189,7 +189,7 @@ def test_no_limit_is_told_where_none_is_known(
     caplog: pytest.LogCaptureFixture, server: Server
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    observed = Newsroom().observe(new_slot())
+    observed = ObservedCrawl().observe(new_slot())
     checked = Checked(observed, caplog)
     simulate([checked], server, seconds=1800)
     assert "pausing for 0.0 s" not in caplog.text
@@ -233,11 +233,11 @@ class Checked:
 def test_a_host_that_only_refuses_is_told_of_if_something_waits_for_it(
     caplog: pytest.LogCaptureFixture, waiting: int, told: list[str]
 ) -> None:
-    slot, room = new_slot(), Newsroom()
+    slot, observed_crawl = new_slot(), ObservedCrawl()
     dead_hosts = DeadHosts(
         Policy.read(Settings()),
         Mock(),
-        room.events,
+        observed_crawl.events,
         lambda key: waiting,
         lambda key: slot,
         None,
@@ -255,9 +255,9 @@ def test_of_thousands_of_hosts_only_slowdowns_are_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    room = Newsroom()
+    observed_crawl = ObservedCrawl()
     for number in range(300):
-        observed = room.observe(new_slot(f"host{number}.example"))
+        observed = observed_crawl.observe(new_slot(f"host{number}.example"))
         simulate([observed], TokenBucket(50, burst=50), seconds=25)
     assert len(lines(caplog, logging.INFO)) < 300
     permit = observed.take(30.0)

@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
+from rich.console import Console
 
 from scrapy_politeness.commands.report import lines
 from scrapy_politeness.core.governor.control_law import Bounds
 from scrapy_politeness.core.slot import Slot
-from scrapy_politeness.observe.dashboard import draw
-from scrapy_politeness.observe.figures import FIGURES, LIVE, Figure
-from scrapy_politeness.observe.histogram import Histogram
-from scrapy_politeness.observe.labels import Ledger
-from scrapy_politeness.observe.metrics import Picture, Pictures
+from scrapy_politeness.observe.figures import FIGURES, Figure
+from scrapy_politeness.observe.live import draw
+from scrapy_politeness.observe.metrics import CensusCollector
 from scrapy_politeness.observe.page import render
 from scrapy_politeness.observe.report import read_report
 from scrapy_politeness.observe.reporter import write_report
-from scrapy_politeness.observe.sampler import Sampler
+from scrapy_politeness.observe.tally import Histogram
+from scrapy_politeness.observe.timeline import Sampler
 from scrapy_politeness.simulator import TokenBucket, simulate
-from tests.support.observed import Newsroom
+from tests.support.observed import ObservedCrawl
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,39 +40,46 @@ NEW = Figure(
 
 
 @pytest.fixture
-def room(monkeypatch: pytest.MonkeyPatch) -> Newsroom:
+def observed_crawl(monkeypatch: pytest.MonkeyPatch) -> ObservedCrawl:
     """A crawl of a minute at 10/s, with one more row in the table."""
-    for module in ("figures", "events", "metrics"):
-        name = f"scrapy_politeness.observe.{module}.FIGURES"
-        monkeypatch.setattr(name, (*FIGURES, NEW))
-    monkeypatch.setattr("scrapy_politeness.observe.dashboard.LIVE", (*LIVE, NEW))
-    room = Newsroom(sampler=Sampler(0.0))
+    rows = "scrapy_politeness.observe.figures.FIGURES"
+    monkeypatch.setattr(rows, (*FIGURES, NEW))
+    observed_crawl = ObservedCrawl(sampler=Sampler(0.0))
     bounds = Bounds(start_rate=10.0, min_rate=10.0)
     slot = Slot("a.example", bounds, spacing=0.0, concurrency=8)
-    simulate([room.observe(slot)], TokenBucket(100, burst=5), seconds=60)
-    return room
+    simulate([observed_crawl.observe(slot)], TokenBucket(100, burst=5), seconds=60)
+    return observed_crawl
 
 
 def exposed(census: Census) -> str:
-    pictures = Pictures()
-    accounts = Ledger().accounts(census)
-    pictures.latest = Picture(census, accounts, Histogram().cumulative(), 0.0)
+    collector = CensusCollector()
+    collector.update(census, Histogram())
     registry = CollectorRegistry()
-    registry.register(pictures)
+    registry.register(collector)
     return generate_latest(registry).decode()
 
 
-def test_a_new_figure_is_one_row(room: Newsroom, tmp_path: Path) -> None:
-    census = room.census(60.0)
-    room.events.closed(census)
-    assert room.crawler.stats is not None
-    assert room.crawler.stats.get_value("politeness/slots/a.example/per_minute") == 600
+def drawn(census: Census) -> str:
+    console = Console(width=120, force_terminal=True)
+    with console.capture() as capture:
+        console.print(draw("crawl", census, 120, 30))
+    return capture.get()
+
+
+def test_a_new_figure_is_one_row(observed_crawl: ObservedCrawl, tmp_path: Path) -> None:
+    census = observed_crawl.census(60.0)
+    observed_crawl.events.closed(census)
+    assert observed_crawl.crawler.stats is not None
+    assert (
+        observed_crawl.crawler.stats.get_value("politeness/slots/a.example/per_minute")
+        == 600
+    )
 
     text = exposed(census)
     assert "# HELP scrapy_politeness_per_minute Requests per minute\n" in text
     assert 'scrapy_politeness_per_minute{slot="a.example"} 600.0' in text
 
-    report = room.report(60.0)
+    report = observed_crawl.report(60.0)
     write_report(report, tmp_path / "report.html")
     read = read_report(tmp_path / "report.html")
     assert read == report
@@ -81,7 +88,7 @@ def test_a_new_figure_is_one_row(room: Newsroom, tmp_path: Path) -> None:
         render(read).replace("&nbsp;", " "),
         "\n".join(lines(read)),
         str(census),
-        "\n".join(draw("crawl", census, 120, 30)),
+        drawn(census),
     ):
         assert "per minute" in shown.lower()
         assert "600 each minute" in shown

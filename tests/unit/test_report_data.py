@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_politeness.core.governor.control_law import Bounds
+from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.core.text import percent
 from scrapy_politeness.http.names import printable
 from scrapy_politeness.observe.page import render
 from scrapy_politeness.observe.report import MARK, Report, read_report
 from scrapy_politeness.observe.reporter import MOST_LISTED, MOST_PLOTTED, write_report
-from scrapy_politeness.observe.sampler import Sampler
 from scrapy_politeness.observe.tally import MOST_TALLIED
-from scrapy_politeness.observe.timeline import MOST_BUCKETS, Timeline
+from scrapy_politeness.observe.timeline import MOST_BUCKETS, Sampler, Timeline
 from scrapy_politeness.simulator import RetryAfter, TokenBucket, simulate
 from tests.support.browser import look_at
 from tests.support.hostile import HOSTILE_NAMES
-from tests.support.observed import Newsroom
+from tests.support.observed import ObservedCrawl
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,12 +37,12 @@ def new_slot(key: str, **bounds: Any) -> Slot:
     return Slot(key, Bounds(**bounds), spacing=0.0, concurrency=8)
 
 
-def crawl_of(seconds: float, *slots: Slot, limit: float = 0.5) -> Newsroom:
-    room = Newsroom(sampler=Sampler(0.0))
+def crawl_of(seconds: float, *slots: Slot, limit: float = 0.5) -> ObservedCrawl:
+    observed_crawl = ObservedCrawl(sampler=Sampler(0.0))
     for slot in slots:
         server = RetryAfter(TokenBucket(limit, burst=5))
-        simulate([room.observe(slot)], server, seconds=seconds)
-    return room
+        simulate([observed_crawl.observe(slot)], server, seconds=seconds)
+    return observed_crawl
 
 
 @pytest.fixture(scope="module")
@@ -53,13 +53,13 @@ def report() -> Report:
 
 
 def test_a_crawl_of_two_days_fits_in_a_few_kilobytes() -> None:
-    room = crawl_of(TWO_DAYS, new_slot("wiki.example.org"), limit=0.2)
-    tally = room.tallies.of("wiki.example.org")
+    observed_crawl = crawl_of(TWO_DAYS, new_slot("wiki.example.org"), limit=0.2)
+    tally = observed_crawl.tallies.of("wiki.example.org")
     assert tally.recording is not None
     timeline = tally.recording.timeline
     assert len(timeline) <= MOST_BUCKETS
     assert len(pickle.dumps(timeline)) < 8_000
-    report = room.report(TWO_DAYS)
+    report = observed_crawl.report(TWO_DAYS)
     series = report.slots[0].series
     assert series is not None
     assert MOST_BUCKETS // 2 <= len(series.sent) <= MOST_BUCKETS
@@ -70,15 +70,15 @@ def test_a_crawl_of_two_days_fits_in_a_few_kilobytes() -> None:
 
 
 def test_a_crawl_of_many_hosts_keeps_and_shows_a_bounded_number() -> None:
-    room = Newsroom(waiting=0, sampler=Sampler(0.0))
+    observed_crawl = ObservedCrawl(waiting=0, sampler=Sampler(0.0))
     for number in range(3000):
-        observed = room.observe(new_slot(f"host{number}.example"))
+        observed = observed_crawl.observe(new_slot(f"host{number}.example"))
         now = float(number)
         permit = observed.take(now)
         observed.serve(permit, now + 0.1)
-    kept = [tally for _, tally in room.tallies if tally.recording is not None]
+    kept = [tally for _, tally in observed_crawl.tallies if tally.recording is not None]
     assert len(kept) <= 2 * MOST_TALLIED
-    report = room.report(3000.0)
+    report = observed_crawl.report(3000.0)
     assert len(report.slots) == MOST_LISTED
     assert sum(slot.series is not None for slot in report.slots) == MOST_PLOTTED
     assert len(report.slots) + report.others == 3000
@@ -92,9 +92,9 @@ def test_a_crawl_of_many_hosts_keeps_and_shows_a_bounded_number() -> None:
 
 
 def test_names_of_any_kind_are_shown_as_they_are(tmp_path: Path) -> None:
-    room = crawl_of(5.0, *map(new_slot, HOSTILE_NAMES))
+    observed_crawl = crawl_of(5.0, *map(new_slot, HOSTILE_NAMES))
     file = tmp_path / "report.html"
-    write_report(room.report(5.0), file)
+    write_report(observed_crawl.report(5.0), file)
     names = sorted(map(printable, HOSTILE_NAMES))
     assert sorted(slot.name for slot in read_report(file).slots) == names
 
@@ -146,10 +146,12 @@ def test_a_share_that_is_roughly_known_has_few_digits(share: float, shown: str) 
 
 def test_even_spacing_is_an_even_line() -> None:
     """Also where the spacing and the buckets do not fit together."""
-    room = crawl_of(0.0)
-    observed = room.observe(new_slot("even.example", start_rate=0.7, max_rate=0.7))
+    observed_crawl = crawl_of(0.0)
+    observed = observed_crawl.observe(
+        new_slot("even.example", start_rate=0.7, max_rate=0.7)
+    )
     simulate([observed], TokenBucket(100, burst=5), seconds=60)
-    series = room.report(60.0).slots[0].series
+    series = observed_crawl.report(60.0).slots[0].series
     assert series is not None
     rates = [count / series.width for count in series.sent]
     assert rates == pytest.approx([0.7] * len(rates), rel=0.05)
@@ -159,11 +161,11 @@ def test_nothing_is_lost_when_buckets_become_wider() -> None:
     timeline = Timeline(100.0)
     for second in range(1000):
         now = 100.0 + second
-        timeline.note_rate(now, second, None if second < 500 else 7.0)
-        timeline.note_sent(now, now + 0.7)
-        timeline.note_silence(now + 0.7, now + 1)
+        timeline.set_rate(now, second, None if second < 500 else 7.0)
+        timeline.add_sent(now, now + 0.7)
+        timeline.add_silence(now + 0.7, now + 1)
         if second % 10 == 0:
-            timeline.note_refusal(now)
+            timeline.add_refusal(now)
     assert sum(timeline.sent) == pytest.approx(1000)
     assert sum(timeline.silent) == pytest.approx(300)
     assert sum(timeline.refused) == 100
@@ -190,6 +192,17 @@ def test_a_report_that_was_read_is_the_one_that_was_written(
     copy = tmp_path / "copy.html"
     write_report(report, copy)
     assert read_report(copy) == report
+
+
+def test_a_crawl_may_end_while_a_slot_is_paused(tmp_path: Path) -> None:
+    observed_crawl = crawl_of(0.0)
+    slot = new_slot("paused.example")
+    observed = observed_crawl.observe(slot)
+    permit = observed.take(0.0)
+    observed.settle(permit, Outcome(Verdict.REFUSED, "429", 5.0), 0.1, 0.0)
+    report = observed_crawl.report(1.3)
+    write_report(report, tmp_path / "report.html")
+    assert read_report(tmp_path / "report.html").slots[0]["paused_for"] > 3
 
 
 def _change(*path: str | int, to: Any) -> Callable[[Report], str]:

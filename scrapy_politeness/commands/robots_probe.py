@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from scrapy_politeness.config.slots import SlotPolicy
     from scrapy_politeness.core.health import Status
 
-# Seconds. Who has to be left alone for longer is not asked for his robots.txt now.
-PATIENCE = 10.0
+# Seconds. While a host is paused for longer, its robots.txt is not fetched.
+_PATIENCE = 10.0
 _TIMEOUT = 30.0
 
 _STOCK = ("SCHEDULER", "DUPEFILTER_CLASS", "STATS_CLASS")
 
 _OVERRIDES: dict[str, Any] = {
-    # What belongs to the project's own crawls must stay as it is: their waiting
-    # requests, their feeds, whatever their pipelines and extensions write.
+    # The project's own crawls must not be touched: their waiting requests, their
+    # feeds, whatever their pipelines and extensions write.
     **{name: getattr(default_settings, name) for name in _STOCK},
     "JOBDIR": None,
     "FEEDS": {},
@@ -43,30 +43,27 @@ _OVERRIDES: dict[str, Any] = {
     "SPIDER_MIDDLEWARES": {},
     "TELNETCONSOLE_ENABLED": False,
     "REMOTE_CONTROL_ENABLED": False,
-    "CLOSESPIDER_TIMEOUT": PATIENCE + _TIMEOUT,
+    "CLOSESPIDER_TIMEOUT": _PATIENCE + _TIMEOUT,
     "POLITENESS_ENABLED": True,
     "POLITENESS_PROGRESS": False,
     "POLITENESS_PROMETHEUS_PORT": None,
     "POLITENESS_REPORT": None,
-    # Where it is away, to ask for one file would take long.
+    # If Redis were unreachable, the check would take long.
     "POLITENESS_REDIS_URL": None,
 }
 
 
 @dataclass(frozen=True)
 class RobotsFile:
-    """The answer to a question for robots.txt: a status, or else an error.
-
-    ``wishes`` are what it asks for, whether or not that is obeyed. Scrapy decides on
-    ``allowed`` by the body, whatever the status is.
-    """
+    """``directives`` may be obeyed or not. As in Scrapy, ``allowed`` follows from the
+    body, whatever the status is."""
 
     url: str
     status: int | None = None
     error: str | None = None
     user_agent: str | None = None
     allowed: bool = True
-    wishes: Directives | None = None
+    directives: Directives | None = None
 
 
 @dataclass(frozen=True)
@@ -80,19 +77,19 @@ class Finding:
 
 
 class RobotsProbe(Spider):
-    """Hands to ``found`` what it found. ``look`` is called with the slot before
-    anything is sent. ``like`` is the spider whose settings it takes over."""
+    """Passes its finding to ``found``. ``look_up`` is called with the slot before the
+    crawl adds to what was learned. ``like`` is the spider whose settings it uses."""
 
     name = "politeness-check"
     like: ClassVar[type[Spider]] = Spider
     page: str
-    look: Callable[[str], None]
+    look_up: Callable[[str], None]
     found: Callable[[Finding], None]
 
     @classmethod
     def update_settings(cls, settings: BaseSettings) -> None:
         cls.like.update_settings(settings)
-        # It starts from what was learned, but begins no file for that.
+        # Use the state file if there is one, but do not create it.
         path = Policy.read(settings).state_path
         state = str(path) if path is not None and path.is_file() else None
         for name, value in {**_OVERRIDES, "POLITENESS_STATE": state}.items():
@@ -102,7 +99,7 @@ class RobotsProbe(Spider):
     async def start(self) -> AsyncIterator[Any]:
         self.found(await self._find())
         return
-        yield  # a generator, as Scrapy wants it
+        yield  # Scrapy wants a generator
 
     async def _find(self) -> Finding:
         politeness = self.crawler.get_extension(PolitenessExtension)
@@ -110,12 +107,12 @@ class RobotsProbe(Spider):
         parts = politeness.parts
         page = Request(self.page)
         key = parts.registry.key_for(page)
-        self.look(key)
+        self.look_up(key)
         slot = parts.registry.slot_for(page)
         if slot is None:
             return Finding(key, await self._ask(page, parts), None, None)
         robots = None
-        if slot.status(time.monotonic()).paused_for <= PATIENCE:
+        if slot.status(time.monotonic()).paused_for <= _PATIENCE:
             robots = await self._ask(page, parts)
             parts.robots.obey(page, slot)
         status = slot.status(time.monotonic())
@@ -126,19 +123,20 @@ class RobotsProbe(Spider):
         request.meta["download_timeout"] = _TIMEOUT
         try:
             response = await parts.engine.download(request)
-        except Exception as error:  # whatever a download may raise
-            text = f"{type(error).__name__}: {error}"
-            return RobotsFile(request.url, error=text)
+        except Exception as error:  # a download handler may raise anything
+            return RobotsFile(request.url, error=f"{type(error).__name__}: {error}")
         return self._read(response, parts.robots.user_agent_for(request))
 
     def _read(self, response: Response, agent: str) -> RobotsFile:
         parser = load_object(self.crawler.settings["ROBOTSTXT_PARSER"])
         rules = build_from_crawler(parser, self.crawler, response.body)
-        asks = response.status < 400
+        directives = None
+        if response.status < 400:
+            directives = Directives.read(readable(response.body), agent)
         return RobotsFile(
             response.url,
             response.status,
             user_agent=agent,
             allowed=rules.allowed(self.page, agent),
-            wishes=Directives.read(readable(response.body), agent) if asks else None,
+            directives=directives,
         )
