@@ -56,14 +56,15 @@ class DeadHosts:
 
     def learned(self, slot: Slot, outcome: Outcome, change: Change) -> None:
         """A request of this slot is over."""
+        if outcome.verdict is Verdict.SERVED and not outcome.wait and slot.has_hope:
+            self._outages.forget(slot.key)
+            return
         was_hopeless = not slot.has_hope
         asked_for_pause = not outcome.verdict.is_overload and change.pause > 0
         is_news = change.cut or asked_for_pause
         outage = self._outages.observe(
             slot.key, outcome, time.monotonic(), is_news=is_news
         )
-        if outcome.verdict is Verdict.SERVED and not outcome.wait and slot.has_hope:
-            return
         is_hopeless = self._outages.is_beyond_hope(slot.key)
         slot.set_hope(not is_hopeless)
         if outage is None:
