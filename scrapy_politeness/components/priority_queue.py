@@ -28,22 +28,8 @@ class PolitePriorityQueue(SlotQueue):
     signature = SIGNATURE
 
     @classmethod
-    def from_crawler(
-        cls,
-        crawler: Crawler,
-        downstream_queue_cls: type[QueueProtocol],
-        key: str,
-        startprios: Iterable[Any] = (),
-        *,
-        start_queue_cls: type[QueueProtocol] | None = None,
-    ) -> Self:
-        return cls(
-            crawler,
-            downstream_queue_cls,
-            key,
-            startprios,
-            start_queue_cls=start_queue_cls,
-        )
+    def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
+        return cls(crawler, *args, **kwargs)
 
     def __init__(
         self,

@@ -28,18 +28,13 @@ if TYPE_CHECKING:
 class Crawl(Protocol):
     """What a queue needs of its crawl."""
 
-    @property
-    def engine(self) -> Engine: ...
-    @property
-    def alarm(self) -> Alarm: ...
-    @property
-    def registry(self) -> SlotRegistry: ...
-    @property
-    def tickets(self) -> Tickets: ...
-    @property
-    def permits(self) -> Permits | None: ...
-    @property
-    def feedback(self) -> Feedback: ...
+    engine: Engine
+    alarm: Alarm
+    registry: SlotRegistry
+    tickets: Tickets
+    permits: Permits | None
+    feedback: Feedback
+
     @property
     def events(self) -> Listener: ...
     @property
@@ -161,7 +156,7 @@ class SlotQueue:
 
     def slot_changed(self, slot: Slot) -> None:
         """The slot, or what it shares with others, may be ready at another time than
-        was planned."""
+        planned."""
         ready_at = self._ready_slots.changed(slot.key, time.monotonic())
         self._nothing_before = min(self._nothing_before, ready_at)
         if ready_at < self._alarm.at:
