@@ -98,7 +98,7 @@ class PolitenessMiddleware:
                 return request.copy()
             now = time.monotonic()
             ticket.arrive(now)
-            if not slot.has_hope and slot.is_beyond_hope(now):
+            if slot.is_dead and slot.is_given_up(now):
                 return self._hand_back(ticket, slot)
             if not await self._know_robots(ticket, slot):
                 return self._hand_back(ticket, slot)
@@ -221,7 +221,7 @@ class PolitenessMiddleware:
     def _leaves(self, ticket: Ticket, route: Route, seen: float, wait: float) -> bool:
         """Tell whether a request leaves the gate rather than ``wait`` that long, of
         which ``seen`` seconds are for what the queue knows of."""
-        if route.slot.is_beyond_hope(time.monotonic()):
+        if route.slot.is_given_up(time.monotonic()):
             return True
         if self._parts.engine.is_closing:
             return not self._is_unscheduled(ticket) or wait > self._closes_in()

@@ -130,7 +130,7 @@ class Parts:
                 "needs asyncio, so TWISTED_REACTOR must be left as it is, or be "
                 "twisted.internet.asyncioreactor.AsyncioSelectorReactor"
             )
-        # Only who has asked for it needs the package redis.
+        # Optional: needs the package redis.
         from scrapy_politeness.sharing.fleet import Fleet
 
         return Fleet(

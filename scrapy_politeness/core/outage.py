@@ -58,7 +58,7 @@ class Outages:
         outage.reason = outcome.reason
         return outage if is_news else None
 
-    def is_beyond_hope(self, key: str) -> bool:
+    def is_dead(self, key: str) -> bool:
         outage = self._outages.get(key)
         if outage is None or not self._patience:
             return False

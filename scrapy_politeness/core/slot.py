@@ -78,8 +78,8 @@ class Slot:
         "claims",
         "finished_at",
         "found_alone",
-        "has_hope",
         "in_flight",
+        "is_dead",
         "key",
         "leases",
         "listeners",
@@ -112,7 +112,7 @@ class Slot:
         # Until when each lasts, and until when any of those at the gate does.
         self._blocks: dict[Block, float] = {}
         self.blocked_until = -math.inf
-        self.has_hope = True
+        self.is_dead = False
         self._burst = burst
         self._pace: Pace | Leases = Pace(burst)
         self.leases: Leases | None = None
@@ -433,15 +433,15 @@ class Slot:
         self.announce()
         return was_silent
 
-    def set_hope(self, has_hope: bool) -> None:
-        """A host that has refused everything for too long leaves no hope."""
-        if has_hope is not self.has_hope:
-            self.has_hope = has_hope
+    def set_dead(self, is_dead: bool) -> None:
+        """A host that has refused everything for too long is dead."""
+        if is_dead is not self.is_dead:
+            self.is_dead = is_dead
             self.announce()
 
-    def is_beyond_hope(self, now: float) -> bool:
+    def is_given_up(self, now: float) -> bool:
         """Tell whether what waits for it need not wait for the end of its pause."""
-        return not self.has_hope and self.paused_until > now
+        return self.is_dead and self.paused_until > now
 
     @property
     def paused_until(self) -> float:
