@@ -126,9 +126,10 @@ class Parts:
         if self.policy.redis_url is None:
             return None
         if not is_asyncio_available():
-            raise self.policy.bad_redis(
+            raise self.policy.error(
+                "redis_url",
                 "needs asyncio, so TWISTED_REACTOR must be left as it is, or be "
-                "twisted.internet.asyncioreactor.AsyncioSelectorReactor"
+                "twisted.internet.asyncioreactor.AsyncioSelectorReactor",
             )
         # Optional: needs the package redis.
         from scrapy_politeness.sharing.fleet import Fleet

@@ -252,22 +252,15 @@ class Policy:
             return Path(self.state).expanduser().absolute()
         return Path(self.jobdir, "politeness.sqlite") if self.jobdir else None
 
-    def bad_port(self, reason: str) -> PolicyError:
-        return PolicyError(
-            "POLITENESS_PROMETHEUS_PORT",
-            self.prometheus_port,
-            "must be a free port on POLITENESS_PROMETHEUS_HOST="
-            f"{self.prometheus_host!r}; {reason}",
-        )
+    def error(self, field: str, rule: str) -> PolicyError:
+        """For what only shows when a setting is used."""
+        return PolicyError(_ROWS[field].name, getattr(self, field), rule)
 
     def bad_state(self, reason: str) -> PolicyError:
         rule = f"must lead to a usable state file; {reason}"
         if self.state:
-            return PolicyError("POLITENESS_STATE", self.state, rule)
+            return self.error("state", rule)
         return PolicyError("JOBDIR", self.jobdir, rule)
-
-    def bad_redis(self, reason: str) -> PolicyError:
-        return PolicyError("POLITENESS_REDIS_URL", self.redis_url, reason)
 
     @cached_property
     def longest_pause(self) -> float:

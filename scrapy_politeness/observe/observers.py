@@ -58,4 +58,7 @@ def _metrics(
     try:
         return Metrics(host, port, take_census, waits, spider)
     except OSError as error:
-        raise policy.bad_port(str(error)) from error
+        raise policy.error(
+            "prometheus_port",
+            f"must be a free port on POLITENESS_PROMETHEUS_HOST={host!r}; {error}",
+        ) from error
