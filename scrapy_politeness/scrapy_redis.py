@@ -67,7 +67,7 @@ class PoliteQueue(SlotQueue):
         """Ignore the timeout, since the event loop has other work."""
         request = None if self._shared.is_away else super().pop()
         if request is None:
-            self._crawl.alarm.set(self._shared.look_at)
+            self._alarm.set(self._shared.look_at)
         return request
 
     def __len__(self) -> int:
