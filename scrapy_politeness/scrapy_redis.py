@@ -24,10 +24,10 @@ _NAME = "scrapy_politeness.scrapy_redis.PoliteQueue"
 
 
 class PoliteQueue(SlotQueue):
-    """Each process pops only what it may send now; the rest stays in Redis, for
-    whoever may send it first. None closes while another one is at work."""
+    """Each process pops only what it may send now; the rest stays in Redis, for the
+    process that may send it first. None closes while another one is at work."""
 
-    # Each is a round trip, for which the event loop waits.
+    # Each is a round trip that blocks the event loop.
     _most_passed_over = 10
 
     _is_shared = True
@@ -41,16 +41,15 @@ class PoliteQueue(SlotQueue):
     ) -> None:
         if not spider.settings.getbool("SCHEDULER_PERSIST"):
             raise ValueError(
-                f"SCHEDULER_PERSIST=False: must be True with {_NAME}, since otherwise "
-                "the first process that closes deletes the waiting requests of all "
-                "others"
+                f"SCHEDULER_PERSIST=False: must be True with {_NAME}; otherwise the "
+                "first process that closes deletes the waiting requests of all others"
             )
         queue = SharedQueue(server, key)
         if queue.is_foreign():
             raise ValueError(
                 f"The requests in {key} were put there by another "
                 f"SCHEDULER_QUEUE_CLASS than {_NAME}; only the queue that a crawl was "
-                "started with can go on with it"
+                "started with can resume it"
             )
         parts = parts_of(spider.crawler, _NAME)
         self._shared = SharedBacklog(
@@ -65,20 +64,20 @@ class PoliteQueue(SlotQueue):
         spider.crawler.signals.connect(self._spider_closed, signals.spider_closed)
 
     def pop(self, timeout: float = 0) -> Request | None:
-        """Never waits: there may be other work than that of the queue."""
+        """Ignore the timeout, since the event loop has other work."""
         request = None if self._shared.is_away else super().pop()
         if request is None:
-            self._crawl.alarm.set(self._shared.look_at)
+            self._alarm.set(self._shared.look_at)
         return request
 
     def __len__(self) -> int:
-        """As was last told, unless that is 0, at which this process may close."""
+        """Ask again before returning 0, at which this process may close."""
         if not self._shared:
             self._shared.look()
         return len(self._shared)
 
     def has_work(self, slot_key: str) -> bool:
-        """What others are at work on may lead to more."""
+        """Other processes may find more."""
         return bool(self._shared.others_at_work) or super().has_work(slot_key)
 
     def clear(self) -> None:
@@ -89,5 +88,5 @@ class PoliteQueue(SlotQueue):
             raise DontCloseSpider("Other processes may find more to do")
 
     def _spider_closed(self) -> None:
-        # A last word: this process is no longer at work, and has nothing to keep.
+        # Send what is kept, and say that this process is no longer at work.
         self._shared.look()

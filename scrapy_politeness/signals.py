@@ -10,11 +10,11 @@ from __future__ import annotations
 # Sent with slot, old_rate, new_rate, reason.
 slot_slowed = object()
 
-# A slot is silent, because its host or the user wants it. Sent with slot, seconds,
+# A slot is paused, because its host or the user wants it. Sent with slot, seconds,
 # reason.
 slot_paused = object()
 
-# The first request after such a silence has gone out. Sent with slot.
+# The first request after such a pause was sent. Sent with slot.
 slot_resumed = object()
 
 # A slot has found its place just under the host's limit, or at the highest rate that

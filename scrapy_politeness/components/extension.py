@@ -1,4 +1,4 @@
-"""The extension: owns the parts of one crawl, and is what a spider may ask."""
+"""The extension: owns the parts of one crawl, and is the API for spiders."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ from scrapy_politeness.robots.size import RobotsDownload
 from scrapy_politeness.storage.job import reject_job_of_others
 
 if TYPE_CHECKING:
-    from scrapy import Request, Spider
+    from scrapy import Spider
     from scrapy.crawler import Crawler
-    from scrapy.http import Response
     from typing_extensions import Self
 
     from scrapy_politeness.core.health import Status
@@ -43,7 +42,7 @@ def parts_of(crawler: Crawler, component: str) -> Parts:
 
 
 def parts_if_enabled(crawler: Crawler, component: str) -> Parts:
-    """For middlewares, which Scrapy leaves out where the add-on is off."""
+    """For middlewares, which Scrapy leaves out where the add-on is disabled."""
     if not is_enabled(crawler.settings):
         raise NotConfigured
     return parts_of(crawler, component)
@@ -67,11 +66,13 @@ class PolitenessExtension:
         self._metrics = self._open_metrics(crawler.spider)
         crawler.signals.connect(self._spider_opened, signals.spider_opened)
         crawler.signals.connect(self._spider_closed, signals.spider_closed)
-        crawler.signals.connect(self._response_received, signals.response_received)
         if self.policy.robots:
             self._download = RobotsDownload(crawler.spider)
-            received = self._download.bytes_received
-            crawler.signals.connect(received, signals.bytes_received)
+            for receiver, signal in (
+                (self._download.bytes_received, signals.bytes_received),
+                (self.parts.robots.response_received, signals.response_received),
+            ):
+                crawler.signals.connect(receiver, signal)
         crawler.signals.connect(self._telnet_opened, update_telnet_vars)
 
     @classmethod
@@ -80,8 +81,8 @@ class PolitenessExtension:
             return cls(crawler)
 
     def set_rate(self, slot_key: str, rate: float) -> None:
-        """Replace the slot's own limits: from now on so many requests per second, or
-        fewer where the host or its robots.txt wants fewer."""
+        """Replace the slot's own limits by this many requests per second; the host or
+        its robots.txt may still ask for fewer."""
         rate = rules.checked("rate", rate, rules.positive)
         slot = self._limited(slot_key)
         self.parts.registry.set_rate(slot.key, rate)
@@ -89,34 +90,32 @@ class PolitenessExtension:
         slot.announce()
 
     def hold(self, slot_key: str, seconds: float) -> None:
-        """Send nothing for so long; of several holds the one that ends last counts."""
+        """Send nothing for that time; of several holds, the latest end counts."""
         seconds = rules.checked("seconds", seconds, rules.not_negative)
         slot = self._limited(slot_key)
         if slot.block(Block.HOLD, time.monotonic() + seconds):
             self.parts.events.held(slot, seconds)
 
     def release(self, slot_key: str) -> None:
-        """End a hold. What the host itself has asked for still counts."""
+        """End a hold. A pause that the host asked for goes on."""
         slot = self._limited(slot_key)
         if slot.unblock(Block.HOLD):
             self.parts.events.resumed(slot)
 
     def reset(self, slot_key: str) -> None:
-        """Return to the settings, and forget all that was learned of the host, its
-        pause included."""
+        """Return to the settings, and forget all that was learned about the host,
+        including its pause."""
         slot = self._limited(slot_key)
-        was_silent = self.parts.feedback.forget(slot)
+        was_paused = self.parts.feedback.forget(slot)
         self.parts.events.reconfigured(slot, None)
-        if was_silent:
+        if was_paused:
             self.parts.events.resumed(slot)
 
     def status(self, slot_key: str) -> Status:
-        """Tell how a slot is doing."""
         return self._limited(slot_key).status(time.monotonic())
 
     def census(self, max_age: float = 0.0) -> Census:
-        """Take stock of the crawl; a census that is not older will do, and costs
-        nothing."""
+        """Return figures of the crawl, at most ``max_age`` seconds old."""
         return self.parts.census_taker.census(max_age)
 
     def _limited(self, slot_key: str) -> Slot:
@@ -164,7 +163,3 @@ class PolitenessExtension:
 
     def _telnet_opened(self, telnet_vars: dict[str, Any]) -> None:
         telnet_vars["politeness"] = self
-
-    def _response_received(self, response: Response, request: Request) -> None:
-        if self.policy.robots:
-            self.parts.robots.response_received(response, request)

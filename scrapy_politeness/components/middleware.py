@@ -1,4 +1,4 @@
-"""The downloader middlewares before the gate, and the gate itself."""
+"""The downloader middlewares that requests wait in."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# While the spider closes, requests that cannot go back to the scheduler may still go,
-# if their turn comes within so many seconds from when that was noticed.
+# Seconds. While the spider closes, requests that cannot go back to the scheduler may
+# still be sent for this long.
 _LONGEST_CLOSING = 4.0
 
 
 class RobotsWaitMiddleware:
-    """Before Scrapy's robots middleware: what that keeps until it has the robots.txt
-    of its host takes no place from others meanwhile."""
+    """Before Scrapy's robots middleware: requests that wait there for the robots.txt
+    of their host take no place from others."""
 
     def __init__(self, crawler: Crawler) -> None:
         if not crawler.settings.getbool("ROBOTSTXT_OBEY"):
@@ -73,10 +73,10 @@ class PolitenessMiddleware:
         self._parts = parts_if_enabled(crawler, type(self).__name__)
         self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
         self._by_address = crawler.settings.getint("CONCURRENT_REQUESTS_PER_IP") > 0
-        # When the last ones may go, once the spider closes.
+        # Until when requests may be sent, once the spider closes.
         self._closes_at: float | None = None
-        # The response may never get to process_response: whoever asked for it has been
-        # cancelled, or a middleware further out keeps it to itself.
+        # The response may never get to process_response: the download was cancelled,
+        # or a middleware closer to the downloader kept it.
         crawler.signals.connect(self._downloaded, signals.response_downloaded)
 
     @classmethod
@@ -93,17 +93,17 @@ class PolitenessMiddleware:
         else:
             ticket = self._begin(request)
             if ticket.is_in_line:
-                # The same object is downloaded twice at once, but one ticket is for
-                # one download.
+                # The same object is downloaded twice at once, but a ticket is for one
+                # download.
                 return request.copy()
             now = time.monotonic()
             ticket.arrive(now)
-            if not slot.has_hope and slot.is_beyond_hope(now):
+            if slot.is_dead and slot.is_given_up(now):
                 return self._hand_back(ticket, slot)
             if not await self._know_robots(ticket, slot):
                 return self._hand_back(ticket, slot)
             if self._by_address:
-                # Now that the address is known, it counts.
+                # Now that the address is known, it is the slot.
                 slot = parts.registry.slot_for(request)
             if slot is None:
                 self._not_limited(request)
@@ -118,7 +118,7 @@ class PolitenessMiddleware:
     def process_response(self, request: Request, response: Response) -> Response:
         ticket = self._parts.tickets.get(request)
         if ticket is not None:
-            # What was downloaded is over by now; this came from elsewhere.
+            # What was downloaded has ended by now; this came from elsewhere.
             outcome = Outcome(Verdict.IGNORED, "not downloaded")
             self._parts.feedback.end(ticket, outcome)
             if ticket.is_refused:
@@ -163,13 +163,13 @@ class PolitenessMiddleware:
     def _begin(self, request: Request) -> Ticket:
         earlier = self._parts.tickets.get(request)
         if earlier is not None and earlier.state is State.SENT:
-            # Whoever gave up waiting for the answer asks for the same once more.
-            outcome = Outcome(Verdict.IGNORED, "sent once more")
+            # The caller gave up waiting for the answer, and asks again.
+            outcome = Outcome(Verdict.IGNORED, "sent again")
             self._parts.feedback.end(earlier, outcome)
         return self._parts.tickets.begin(request)
 
     def _not_limited(self, request: Request) -> None:
-        """Whatever the queue took it for."""
+        """End what the queue has limited, and the gate does not."""
         ticket = self._parts.tickets.get(request)
         if ticket is not None:
             outcome = Outcome(Verdict.IGNORED, "not limited")
@@ -196,7 +196,9 @@ class PolitenessMiddleware:
             parts.robots.obey(request, slot)
         asked_at = time.monotonic()
         if parts.policy.ip_limit and not parts.registry.knows_way(request):
-            await self._find_way(request)
+            address = await parts.engine.resolve(host_of(request))
+            if address is not None:
+                parts.registry.learn_way(request, address)
         route = parts.registry.route_for(request, slot)
         leaves = partial(self._leaves, ticket, route)
         flight = await parts.gate.enter(ticket, route, leaves)
@@ -216,21 +218,15 @@ class PolitenessMiddleware:
             stats.set_value("politeness/wait_seconds", total + waited)
         return True
 
-    async def _find_way(self, request: Request) -> None:
-        address = await self._parts.engine.resolve(host_of(request))
-        if address is not None:
-            self._parts.registry.learn_way(request, address)
-
     def _leaves(self, ticket: Ticket, route: Route, seen: float, wait: float) -> bool:
-        """Tell whether a request is not to be kept at the gate for so many seconds:
-        those because of what the queue knows of, and all of them."""
-        if route.slot.is_beyond_hope(time.monotonic()):
+        """Tell whether a request leaves the gate rather than ``wait`` that long, of
+        which ``seen`` seconds are for what the queue knows of."""
+        if route.slot.is_given_up(time.monotonic()):
             return True
         if self._parts.engine.is_closing:
             return not self._is_unscheduled(ticket) or wait > self._closes_in()
-        # What the queue handed out can wait there, without a place in memory; unless
-        # it waits for what the queue does not know of, which would hand it out again
-        # at once.
+        # What the queue handed out can wait there, outside memory; unless it waits for
+        # what the queue does not know of, which would hand it out again at once.
         return ticket.by_queue and seen > SHORT_WAIT + route.slot.way
 
     def _closes_in(self) -> float:
@@ -241,20 +237,19 @@ class PolitenessMiddleware:
 
     @staticmethod
     def _is_unscheduled(ticket: Ticket) -> bool:
-        """Media, robots.txt: what the scheduler cannot take back. What it was given
-        and has not handed out has come straight back."""
+        """Media, robots.txt: what the scheduler cannot take back. Or it was handed back
+        already, and has not come through the queue since."""
         is_back = ticket.is_handed_back and not ticket.by_queue
         return is_back or ticket.request.callback is NO_CALLBACK
 
     def _hand_back(self, ticket: Ticket, slot: Slot) -> Request:
-        """Back to the scheduler, for later, or for a later run to find; unless there
-        is no hope for it."""
-        parts = self._parts
+        """Return it to the scheduler, for later or for a later run, unless its host is
+        dead."""
         request = ticket.request
-        parts.dead_hosts.check(request, slot)
+        self._parts.dead_hosts.check(request, slot)
         if self._is_unscheduled(ticket):
             self._count_drop(request)
-            raise IgnoreRequest("The spider closes while this request was held")
+            raise IgnoreRequest("The spider closes, and this request was held")
         self._parts.stats.inc_value("politeness/handed_back")
         copy = for_the_scheduler(request)
         FRONT.put_on(copy)
@@ -268,11 +263,8 @@ class PolitenessMiddleware:
         if not stats.get_value("politeness/dropped_on_closing"):
             self._log.warning(
                 "The spider closes: %(request)s, which the scheduler cannot keep, is "
-                "dropped, because its host is not ready within %(patience).3g s; "
-                "further ones are only counted",
-                {
-                    "request": public_request(request),
-                    "patience": _LONGEST_CLOSING,
-                },
+                "dropped, because its host is not ready within %(patience).3g s. "
+                "Further drops are only counted",
+                {"request": public_request(request), "patience": _LONGEST_CLOSING},
             )
         stats.inc_value("politeness/dropped_on_closing")

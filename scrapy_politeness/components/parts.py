@@ -1,4 +1,4 @@
-"""How one crawl behaves: all that has a part in it."""
+"""Builds the parts of one crawl."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 
 class Parts:
-    """Makes the parts, and introduces them to each other. The middlewares and the
-    scheduler's queues find them here, and it in the extension."""
+    """Builds the parts, and introduces them to each other. The middlewares and the
+    scheduler's queues find them here, through the extension."""
 
     def __init__(self, policy: Policy, crawler: Crawler) -> None:
         assert crawler.stats is not None
@@ -99,13 +99,12 @@ class Parts:
         self._resume_pauses()
 
     def add_queue(self, queue: SlotQueue) -> None:
-        """In memory and on disk, they share the slots."""
+        """The queues in memory and on disk share the slots."""
         self.queues.append(queue)
         self.registry.listeners.append(queue.slot_changed)
         self.tickets.has_own_queue = True
 
     def pending(self, slot: Slot) -> int:
-        """Return how many requests wait for a slot."""
         return self.census_taker.pending(slot.key)
 
     def stop(self) -> None:
@@ -115,7 +114,8 @@ class Parts:
         self.robots.wake()
 
     async def wait_stopped(self) -> None:
-        # What the last answers mean is known only when they are reported.
+        # The fleet first: what the last answers mean is known only when it has reported
+        # them.
         if self.fleet is not None:
             await self.fleet.close()
         if self.records is not None:
@@ -126,11 +126,12 @@ class Parts:
         if self.policy.redis_url is None:
             return None
         if not is_asyncio_available():
-            raise self.policy.bad_redis(
+            raise self.policy.error(
+                "redis_url",
                 "needs asyncio, so TWISTED_REACTOR must be left as it is, or be "
-                "twisted.internet.asyncioreactor.AsyncioSelectorReactor"
+                "twisted.internet.asyncioreactor.AsyncioSelectorReactor",
             )
-        # Only who has asked for it needs the package redis.
+        # Optional: needs the package redis.
         from scrapy_politeness.sharing.fleet import Fleet
 
         return Fleet(
@@ -163,7 +164,7 @@ class Parts:
         if self.records is None:
             return
         # A clock that was set back must not turn a pause of minutes into one of days.
-        longest = self.policy.longest_silence
+        longest = self.policy.longest_pause
         for key, left in self.records.pauses().items():
             slot = self.registry.slot(key)
             if slot is not None:

@@ -1,4 +1,4 @@
-"""The scheduler's priority queue: it knows who may go."""
+"""The scheduler's priority queue."""
 
 from __future__ import annotations
 
@@ -28,22 +28,8 @@ class PolitePriorityQueue(SlotQueue):
     signature = SIGNATURE
 
     @classmethod
-    def from_crawler(
-        cls,
-        crawler: Crawler,
-        downstream_queue_cls: type[QueueProtocol],
-        key: str,
-        startprios: Iterable[Any] = (),
-        *,
-        start_queue_cls: type[QueueProtocol] | None = None,
-    ) -> Self:
-        return cls(
-            crawler,
-            downstream_queue_cls,
-            key,
-            startprios,
-            start_queue_cls=start_queue_cls,
-        )
+    def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
+        return cls(crawler, *args, **kwargs)
 
     def __init__(
         self,
@@ -54,7 +40,7 @@ class PolitePriorityQueue(SlotQueue):
         *,
         start_queue_cls: type[QueueProtocol] | None = None,
     ) -> None:
-        # For schedulers with a folder of their own: of Scrapy's, it is known earlier.
+        # For schedulers with a folder of their own; Scrapy's was checked earlier.
         if startprios and startprios != SIGNATURE:
             raise ValueError(
                 f"The requests in {key} were put there by another "
@@ -64,12 +50,9 @@ class PolitePriorityQueue(SlotQueue):
         parts = parts_of(crawler, "scrapy_politeness.PolitePriorityQueue")
         backlog: OwnBacklog
         if key:
+            in_progress = parts.engine.in_progress
             backlog = DiskBacklog(
-                key,
-                crawler,
-                downstream_queue_cls,
-                start_queue_cls,
-                parts.engine.in_progress,
+                key, crawler, downstream_queue_cls, start_queue_cls, in_progress
             )
         else:
             backlog = MemoryBacklog(crawler, downstream_queue_cls, start_queue_cls)

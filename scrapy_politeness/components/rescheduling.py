@@ -1,4 +1,4 @@
-"""The way back for what was refused."""
+"""The downloader middleware that reschedules refused requests."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RESCHEDULES = "politeness_reschedules"
 _GIVEN_UP = "given_up"
 _REFUSED = "refused"
 
-# HttpCache skips what bears this mark, and takes the mark off.
+# HttpCache skips what has this mark, and removes it.
 DONT_CACHE = "_dont_cache"
 
 
@@ -83,7 +83,7 @@ class RescheduleMiddleware:
         self._parts.tickets.drop(ticket)
         request.meta.pop(DONT_CACHE, None)
         if OWN_FETCH in request.meta:
-            request.meta["dont_retry"] = True  # Robots asks again itself
+            request.meta["dont_retry"] = True  # Robots repeats it itself
         if request.meta.get("dont_retry"):
             return None
         assert ticket.flight is not None
@@ -118,7 +118,7 @@ class RescheduleMiddleware:
 
     def _give_up(self, request: Request, slot: Slot, marks: Mapping[str, Any]) -> None:
         if robots_site(request) is not None:
-            request.meta["dont_retry"] = True  # RetryMiddleware would ask on
+            request.meta["dont_retry"] = True  # not by RetryMiddleware either
         mark_page(self._crawler, request, {**marks, _GIVEN_UP: True})
         self._parts.events.given_up(slot.key)
 

@@ -1,4 +1,4 @@
-"""The table of settings, read once, and what follows from it for each slot."""
+"""The table of settings, read once, and what it means for each slot."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from scrapy_politeness.config.settings import (
     raw,
     read_concurrency,
     read_spacing,
-    reject_autothrottle,
-    reject_no_requests,
+    reject_scrapys,
     reject_unknown_names,
     setting,
 )
@@ -144,8 +143,7 @@ class Policy:
     @classmethod
     def read(cls, settings: BaseSettings, spider: Spider | None = None) -> Policy:
         reject_unknown_names(settings, SETTINGS)
-        reject_autothrottle(settings)
-        reject_no_requests(settings)
+        reject_scrapys(settings)
         policy = cls(
             **{name: row.read(settings) for name, row in _ROWS.items()},
             spacing=read_spacing(settings, spider),
@@ -188,8 +186,8 @@ class Policy:
                 )
 
     def _with_slack(self) -> Policy:
-        """Keep to all limits and delays although requests of several processes may go
-        a little after their time."""
+        """Keep to all limits and delays although other processes may send a little
+        late."""
         return replace(
             self,
             limits=slots.with_slack(self.limits),
@@ -203,10 +201,10 @@ class Policy:
     @cached_property
     def bounds(self) -> Bounds:
         own = {name: getattr(self, name) for name in _BOUNDS}
-        return slots.settled(Bounds(**own, longest_pause=self.retry_after_max))
+        return slots.consistent(Bounds(**own, longest_pause=self.retry_after_max))
 
     def for_slot(self, key: str) -> SlotPolicy | None:
-        """None means switched off: a rate or delay of 0."""
+        """Return None for a slot that is not limited: a rate or delay of 0."""
         key = key.lower()
         own = self._own_limits(key)
         slot = self.download_slots.get(key, {})
@@ -233,14 +231,14 @@ class Policy:
             return False
         own = self._own_limits(key.lower())
         if own:
-            # Beside these, a delay of 0 only means that they suffice.
+            # Next to these, a delay of 0 only means that they suffice.
             return any(own.get(name) == 0 for name in _RATES)
         return self.download_slots.get(key.lower(), {}).get("delay") == 0
 
     def bounds_within(self, limit: Limit) -> Bounds:
-        """For what adapts below a limit of the user's, and begins there."""
+        """For what starts at a limit of the user's, and adapts below it."""
         rate = 1 / limit.interval
-        return slots.settled(replace(self.bounds, start_rate=rate, max_rate=rate))
+        return slots.consistent(replace(self.bounds, start_rate=rate, max_rate=rate))
 
     def is_exempt(self, host: str) -> bool:
         host = host.lower()
@@ -254,26 +252,19 @@ class Policy:
             return Path(self.state).expanduser().absolute()
         return Path(self.jobdir, "politeness.sqlite") if self.jobdir else None
 
-    def bad_port(self, reason: str) -> PolicyError:
-        return PolicyError(
-            "POLITENESS_PROMETHEUS_PORT",
-            self.prometheus_port,
-            "must be a free port on POLITENESS_PROMETHEUS_HOST="
-            f"{self.prometheus_host!r}; {reason}",
-        )
+    def error(self, field: str, rule: str) -> PolicyError:
+        """For what only shows when a setting is used."""
+        return PolicyError(_ROWS[field].name, getattr(self, field), rule)
 
     def bad_state(self, reason: str) -> PolicyError:
-        name, value = (
-            ("POLITENESS_STATE", self.state) if self.state else ("JOBDIR", self.jobdir)
-        )
-        return PolicyError(name, value, f"must lead to a usable state file; {reason}")
-
-    def bad_redis(self, reason: str) -> PolicyError:
-        return PolicyError("POLITENESS_REDIS_URL", self.redis_url, reason)
+        rule = f"must lead to a usable state file; {reason}"
+        if self.state:
+            return self.error("state", rule)
+        return PolicyError("JOBDIR", self.jobdir, rule)
 
     @cached_property
-    def longest_silence(self) -> float:
-        """Whatever anybody says, a host is left alone for no longer at a time."""
+    def longest_pause(self) -> float:
+        """No pause is longer, whatever a host or another process says."""
         return max(self.retry_after_max, self.backoff_max)
 
     @cached_property
@@ -286,12 +277,12 @@ class Policy:
 
     @cached_property
     def _usual(self) -> SlotPolicy:
-        """One for all slots without limits of their own."""
+        """For all slots without limits of their own."""
         return SlotPolicy(self.bounds, self.spacing, self.concurrency)
 
     def own_limits_of(self, key: str) -> str | None:
-        """Return which entry of POLITENESS_LIMITS applies to a slot. The most specific
-        one wins: the host itself, else the longest domain."""
+        """Return which entry of POLITENESS_LIMITS applies to a slot: the host itself,
+        else the longest domain."""
         if not self.limits:
             return None
         return next((name for name in slots.names(key) if name in self.limits), None)

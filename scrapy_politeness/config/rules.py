@@ -1,7 +1,7 @@
 """The rules for values, one function each.
 
-Each returns the value in its proper type, or raises ValueError with the rule as its
-message, worded to follow "NAME=VALUE: ".
+Each returns the value in its proper type, or raises ValueError with the rule, worded to
+follow "NAME=VALUE: ".
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ENDS_IN_PORT = re.compile(r"(\[.*\]|[^:]*):[0-9]+")
 
 
 def checked(name: str, value: Any, rule: Callable[[Any], _T]) -> _T:
-    """Apply a rule to an argument, and name it in the error."""
+    """Apply a rule to an argument, which the error names."""
     try:
         return rule(value)
     except ValueError as error:
@@ -70,7 +70,7 @@ def flag(value: Any) -> bool:
 def optional(
     rule: Callable[[Any], _T], unset: Container[Any] = (None, "None", "")
 ) -> Callable[[Any], _T | None]:
-    """Make a rule for what may be left out; on the command line, None is text."""
+    """Make a rule for what may be unset; on the command line, None is text."""
     return lambda value: None if value in unset else rule(value)
 
 
@@ -101,7 +101,7 @@ def host_names(value: Any) -> frozenset[str]:
 
 
 def slot_name(value: str) -> str:
-    """A slot may have any name, except one that looks like a host but never matches."""
+    """A slot may have any name but one that looks like a host and never matches."""
     name = value.removeprefix("*.")
     if "/" in name or "*" in name or _ENDS_IN_PORT.fullmatch(name):
         raise ValueError(
@@ -126,7 +126,7 @@ def limit(value: Any) -> Limit:
         ) from None
 
 
-# An empty limit may be a mistake, which must never mean a crawl without limits.
+# An empty limit may be a mistake, and must not mean a crawl without limits.
 optional_limit = optional(limit, unset=(None, "None"))
 
 
@@ -137,7 +137,7 @@ def path(value: Any) -> str:
 
 
 def output(value: Any) -> Path:
-    """A file written at the end: that it can be must be known before the crawl."""
+    """A file that is written at the end must be known to be writable at the start."""
     file = Path(path(value)).expanduser().absolute()
     if file.is_dir() or not os.access(file.parent, os.W_OK | os.X_OK):
         raise ValueError("must be the path of a file in a writable folder")
@@ -164,7 +164,7 @@ def redis_url(value: Any) -> str:
             '"unix://…" or "redis+cluster://…"'
         )
     _need("redis", "redis")
-    # Imported late, since only those who share limits need the package.
+    # Optional: only needed to share limits.
     from redis.asyncio import ConnectionPool
 
     try:
@@ -180,7 +180,7 @@ def redis_url(value: Any) -> str:
 
 def _number(value: Any, accept: Callable[[float], bool], rule: str) -> float:
     try:
-        # bool is an int to Python, but True is nobody's rate.
+        # bool is a subclass of int, but True is not a rate.
         number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
@@ -204,7 +204,7 @@ def _is_host(name: str) -> bool:
 
 
 def _items(value: Any, rule: str) -> list[Any]:
-    """A list, or what the command line has for one: JSON, or Scrapy's comma lists."""
+    """A list, or what the command line has instead: JSON, or Scrapy's comma lists."""
     try:
         if isinstance(value, str) and value.lstrip().startswith("["):
             value = json.loads(value)

@@ -39,7 +39,7 @@ class PolicyError(ValueError):
 
     def __init__(self, name: str, value: object, rule: str) -> None:
         shown = repr(value)
-        if name.startswith(PREFIX):  # also a misspelt one
+        if name.startswith(PREFIX):  # misspelt ones included
             shown = _BEFORE_HOST.sub(r"\1***", _PASSWORD.sub("***", shown))
         super().__init__(f"{name}={shown}: {rule}")
 
@@ -70,7 +70,7 @@ def declared(table: Any) -> dict[str, Setting]:
 
 @contextmanager
 def errors_logged(spider: Spider | None = None) -> Iterator[None]:
-    """Log a wrong setting in one line: Scrapy hides it below a long traceback."""
+    """Log a wrong setting in one line; Scrapy buries it under a traceback."""
     try:
         yield
     except PolicyError as error:
@@ -102,7 +102,7 @@ def reject_unknown_names(settings: BaseSettings, known: Mapping[str, Any]) -> No
             raise PolicyError(name, settings[name], f"there is no such setting{hint}")
 
 
-def reject_autothrottle(settings: BaseSettings) -> None:
+def reject_scrapys(settings: BaseSettings) -> None:
     name = "AUTOTHROTTLE_ENABLED"
     if settings.getbool(name):
         raise PolicyError(
@@ -111,10 +111,7 @@ def reject_autothrottle(settings: BaseSettings) -> None:
             "cannot be combined with scrapy-politeness, which adapts the rate itself; "
             "remove this setting",
         )
-
-
-def reject_no_requests(settings: BaseSettings) -> None:
-    """Newer Scrapy takes 0 for no limit; older ones would wait forever."""
+    # From 2.18, Scrapy takes 0 for no limit; before, it would wait forever.
     name = "CONCURRENT_REQUESTS"
     if scrapy.version_info < (2, 18):
         check(name, settings[name], rules.at_least_one)
@@ -137,8 +134,8 @@ def read_concurrency(settings: BaseSettings, spider: Spider | None) -> int:
 def _attribute_or_setting(
     settings: BaseSettings, spider: Spider | None, attribute: str, name: str
 ) -> Any:
-    """Older Scrapy lets the spider's attribute win; newer ones copy it into the
-    setting, unless that was set for the spider or on the command line."""
+    """Older Scrapy prefers the spider's attribute; newer ones copy it into the setting,
+    unless that was set for the spider or on the command line."""
     if (settings.getpriority(name) or 0) < SETTINGS_PRIORITIES["spider"]:
         return getattr(spider, attribute, settings[name])
     return settings[name]

@@ -1,4 +1,4 @@
-"""What the settings say about single slots: POLITENESS_LIMITS and DOWNLOAD_SLOTS."""
+"""Settings for individual slots: POLITENESS_LIMITS and DOWNLOAD_SLOTS."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _SCRAPY_KEYS = {
 
 @dataclass(frozen=True)
 class SlotPolicy:
-    """What holds for one download slot; the names are those of Slot."""
+    """The arguments of a Slot."""
 
     bounds: Bounds
     spacing: float
@@ -93,7 +93,7 @@ def limits(value: Any) -> dict[str, dict[str, Any]]:
 
 
 def download_slots(value: Any) -> dict[str, dict[str, Any]]:
-    """Scrapy's own setting: of its keys, the two that are about limits."""
+    """Scrapy's own setting; only two of its keys are about limits."""
     return {
         slot: _checked(
             slot, {k: v for k, v in entry.items() if k in _SCRAPY_KEYS}, _SCRAPY_KEYS
@@ -131,7 +131,8 @@ def _checked(
 
 
 def names(host: str) -> Iterator[str]:
-    """The names under which a setting may mean this host, the most specific first."""
+    """Return the names that stand for this host in settings, the most specific
+    first."""
     yield host
     domain = host
     while "." in domain:
@@ -139,7 +140,7 @@ def names(host: str) -> Iterator[str]:
         yield "*." + domain
 
 
-def settled(bounds: Bounds) -> Bounds:
+def consistent(bounds: Bounds) -> Bounds:
     """Where two bounds disagree, the slower one wins."""
     start = min(bounds.start_rate, bounds.max_rate)
     return replace(bounds, start_rate=start, min_rate=min(bounds.min_rate, start))
@@ -147,12 +148,12 @@ def settled(bounds: Bounds) -> Bounds:
 
 def own_bounds(bounds: Bounds, own: Mapping[str, Any]) -> Bounds:
     if limit := own.get("limit"):
-        # Who names a limit wants to use it, even above POLITENESS_MAX_RATE.
+        # A limit is meant to be used, even above POLITENESS_MAX_RATE.
         bounds = replace(bounds, max_rate=1 / limit.interval)
         if not own.get("adaptive", True):
             bounds = replace(bounds, start_rate=bounds.max_rate)
     keys = ("start_rate", "min_rate", "max_rate", "adaptive")
-    return settled(replace(bounds, **{k: own[k] for k in keys if k in own}))
+    return consistent(replace(bounds, **{k: own[k] for k in keys if k in own}))
 
 
 def floor(limit: Limit | None, spacing: float, burst: int) -> float:
@@ -162,8 +163,9 @@ def floor(limit: Limit | None, spacing: float, burst: int) -> float:
 
 
 def with_slack(entries: Limits) -> Limits:
+    slack: dict[str, Callable[[Any], Any]] = {"limit": slackened, "delay": longer}
     return {
-        slot: {key: _SLACK.get(key, _same)(value) for key, value in entry.items()}
+        slot: {key: slack[key](v) if key in slack else v for key, v in entry.items()}
         for slot, entry in entries.items()
     }
 
@@ -174,10 +176,3 @@ def slackened(limit: Limit | None) -> Limit | None:
 
 def longer(delay: float) -> float:
     return delay + grace(delay) if delay else 0.0
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-_SLACK: dict[str, Callable[[Any], Any]] = {"limit": slackened, "delay": longer}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Budget:
     """Spreads ``limit`` evenly over all who share it.
 
-    With ``bounds``, refusals make it slower for a time. They never make it silent:
+    With ``bounds``, refusals make it slower for a time. They never pause it:
     that is between one host and us.
 
     Where other processes share it, too, the leases of the slots are taken from it as
@@ -165,6 +165,6 @@ class Budget:
         slower."""
         if self._governor is None:
             return False
-        # How long to be silent, and what is left, is said of the host alone.
+        # A pause, and what is left of a quota, is the host's alone.
         bare = Outcome(outcome.verdict, outcome.reason)
         return self._governor.observe(permit, bare, now, chance).cut

@@ -10,6 +10,9 @@ class Cause(Enum):
     a full slot waits for ``ANSWERS``; ``CRAWLER`` is the rest: a full downloader, a
     busy process."""
 
+    # By identity, which needs no Python code: they are looked up for each request.
+    __hash__ = object.__hash__
+
     HOST = "the host"
     ROBOTS = "robots.txt"
     SETTINGS = "your settings"
@@ -27,6 +30,8 @@ class Cause(Enum):
 class Block(Enum):
     """``ROBOTS`` keeps requests in the queue until robots.txt is known; it does not
     stop what is at the gate, which robots.txt itself has to pass."""
+
+    __hash__ = object.__hash__
 
     PAUSE = "the host asked for a pause"
     HOLD = "the spider holds it"

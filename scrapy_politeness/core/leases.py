@@ -175,7 +175,7 @@ class Leases:
             return math.inf
         return now - self._leases[0].at + self._leases[0].late
 
-    def rested_at(self, interval: float, floor: float = 0.0) -> float:
+    def idle_at(self, interval: float, floor: float = 0.0) -> float:
         return self.ready_at(interval, floor)
 
     def take(self, now: float, interval: float, floor: float = 0.0) -> None:
@@ -185,10 +185,10 @@ class Leases:
     def restart(self, now: float) -> None:
         self.void(now)
 
-    def rest_until(self, until: float, interval: float) -> None:
+    def pause_until(self, until: float, interval: float) -> None:
         self.void(until - HORIZON)
 
-    def forget_rest(self) -> None:
+    def forget_pause(self) -> None:
         self.void(-math.inf)
 
     def _lapse(self, now: float) -> None:

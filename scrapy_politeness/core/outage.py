@@ -47,7 +47,7 @@ class Outages:
         the one that ``is_news``. Return the outage, if it is one."""
         # A redirect that asks for a pause leads nowhere if the next one does, too.
         if not outcome.verdict.calls_for_pause and not outcome.wait:
-            if outcome.verdict is Verdict.SERVED and key in self._outages:
+            if outcome.verdict is Verdict.SERVED:
                 self.forget(key)
             return None
         if key not in self._outages:
@@ -58,7 +58,7 @@ class Outages:
         outage.reason = outcome.reason
         return outage if is_news else None
 
-    def is_beyond_hope(self, key: str) -> bool:
+    def is_dead(self, key: str) -> bool:
         outage = self._outages.get(key)
         if outage is None or not self._patience:
             return False
@@ -68,4 +68,5 @@ class Outages:
         return self._outages.get(key)
 
     def forget(self, key: str) -> None:
-        self._outages.pop(key, None)
+        if key in self._outages:
+            del self._outages[key]

@@ -140,7 +140,7 @@ class Pace:
             return math.inf
         return max(self.ready_at(interval, floor) - way, since) + claims * slowest
 
-    def rested_at(self, interval: float, floor: float = 0.0) -> float:
+    def idle_at(self, interval: float, floor: float = 0.0) -> float:
         """From when on it is as if there had never been a request."""
         missing = self._burst - self._tokens
         return max(self._at + missing * interval, self._last + floor)
@@ -159,13 +159,13 @@ class Pace:
         self._at = self._last = max(self._last, now)
         self._tokens = 0.0
 
-    def rest_until(self, until: float, interval: float) -> None:
+    def pause_until(self, until: float, interval: float) -> None:
         """Save up no tokens until then: no burst comes next."""
         if self.ready_at(interval) < until:
             self._at = until
             self._tokens = 1.0
 
-    def forget_rest(self) -> None:
+    def forget_pause(self) -> None:
         """Count from the last request again."""
         if self._at > self._last:
             self.restart(self._last)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _TRAVEL_TIME_DIFFERENCE = 0.01
 
 # What is not sent in these cannot be made up for by a burst.
-_SILENCES = (Block.PAUSE, Block.HOURS)
+_PAUSES = (Block.PAUSE, Block.HOURS)
 
 # How much a request that took longer to get to the gate says about the next one: the
 # event loop may have been busy. One that took less time proves that the way is short.
@@ -78,8 +78,8 @@ class Slot:
         "claims",
         "finished_at",
         "found_alone",
-        "has_hope",
         "in_flight",
+        "is_dead",
         "key",
         "leases",
         "listeners",
@@ -112,7 +112,7 @@ class Slot:
         # Until when each lasts, and until when any of those at the gate does.
         self._blocks: dict[Block, float] = {}
         self.blocked_until = -math.inf
-        self.has_hope = True
+        self.is_dead = False
         self._burst = burst
         self._pace: Pace | Leases = Pace(burst)
         self.leases: Leases | None = None
@@ -416,8 +416,8 @@ class Slot:
         was_blocked = self._blocks.pop(reason, None) is not None
         if was_blocked:
             self._find_blocked_until()
-            if reason in _SILENCES:
-                self._pace.forget_rest()
+            if reason in _PAUSES:
+                self._pace.forget_pause()
             self.announce()
         return was_blocked
 
@@ -426,22 +426,22 @@ class Slot:
         return self._blocks.get(reason, -math.inf)
 
     def reset(self) -> bool:
-        """End all silence; return whether there was any."""
-        was_silent = self.blocked_until > -math.inf
+        """End all pauses; return whether there was any."""
+        was_paused = self.blocked_until > -math.inf
         self._clear_blocks()
-        self._pace.forget_rest()
+        self._pace.forget_pause()
         self.announce()
-        return was_silent
+        return was_paused
 
-    def set_hope(self, has_hope: bool) -> None:
-        """A host that has refused everything for too long leaves no hope."""
-        if has_hope is not self.has_hope:
-            self.has_hope = has_hope
+    def set_dead(self, is_dead: bool) -> None:
+        """A host that has refused everything for too long is dead."""
+        if is_dead is not self.is_dead:
+            self.is_dead = is_dead
             self.announce()
 
-    def is_beyond_hope(self, now: float) -> bool:
+    def is_given_up(self, now: float) -> bool:
         """Tell whether what waits for it need not wait for the end of its pause."""
-        return not self.has_hope and self.paused_until > now
+        return self.is_dead and self.paused_until > now
 
     @property
     def paused_until(self) -> float:
@@ -457,8 +457,8 @@ class Slot:
             return False
         self._blocks[reason] = until
         self._find_blocked_until()
-        if reason in _SILENCES:
-            self._pace.rest_until(until, self._interval)
+        if reason in _PAUSES:
+            self._pace.pause_until(until, self._interval)
         return True
 
     def _clear_blocks(self) -> None:
@@ -489,7 +489,7 @@ class Slot:
 
     @property
     def rate(self) -> float:
-        """How many requests per second may be sent now, apart from silence."""
+        """How many requests per second may be sent now, apart from pauses."""
         return 1 / max(self._interval, self._least_gap)
 
     @property
@@ -520,7 +520,7 @@ class Slot:
 
     @property
     def bound_by(self) -> Cause:
-        """What sets the time between two requests, apart from silence."""
+        """What sets the time between two requests, apart from pauses."""
         gap = self._interval
         if self._least_gap >= gap:
             by_robots = self._robots_delay >= self._floor
@@ -540,8 +540,8 @@ class Slot:
         busy = self.in_flight or self.claims or self.aside
         if busy or Block.ROBOTS in self._blocks:
             return False
-        rested_at = self._pace.rested_at(self._interval, self._least_gap)
-        return max(self.ready_at, rested_at) <= now
+        idle_at = self._pace.idle_at(self._interval, self._least_gap)
+        return max(self.ready_at, idle_at) <= now
 
     def reconfigure(self, bounds: Bounds, *, spacing: float, floor: float) -> None:
         """Go on with other limits, and forget what was learned under the old ones,

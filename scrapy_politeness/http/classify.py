@@ -1,4 +1,4 @@
-"""What came back, classified once: a response or an exception becomes an Outcome."""
+"""Turns a response or an exception into an Outcome."""
 
 from __future__ import annotations
 
@@ -26,26 +26,25 @@ if TYPE_CHECKING:
 
     from scrapy_politeness.core.quota import Quota
 
-# MediaWiki refuses with HTTP 200 and names the reason in this header. A database that
-# lags behind, or a wiki that is read-only for a while, is to be waited for, but a lower
-# rate would not help it.
-_MEDIAWIKI_ERROR = "MediaWiki-API-Error"
+# MediaWiki refuses with HTTP 200 and names the reason in this header. For a database
+# that lags behind, or a wiki that is read-only for a while, we wait, but a lower rate
+# would not help.
+_MEDIAWIKI_ERROR = b"Mediawiki-Api-Error"
 _MEDIAWIKI_REFUSALS = {
     "maxlag": Verdict.BUSY,
     "ratelimited": Verdict.REFUSED,
     "readonly": Verdict.BUSY,
 }
 
-# What stands before the host has waited for it in vain: Gateway Timeout, and the two
-# that Cloudflare has for the same. To us it would have been a timeout, too.
+# A proxy in front of the host has waited for it in vain: Gateway Timeout, and the two
+# that Cloudflare has for the same. Without it, we would have seen a timeout.
 _TIMEOUTS_BEHIND = frozenset({504, 522, 524})
 
 # A gateway that has nobody to ask: Bad Gateway, and those of Cloudflare.
 _NOBODY_BEHIND = frozenset({502, 520, 521, 523, 525, 526, 527, 530})
 
-# Firewalls forbid what they find too fast (403), clients that are slow to ask are often
-# those of a busy server (408), and 420 says "calm down". None of that is certain, but
-# none is a reason to go faster.
+# Firewalls forbid what is too fast (403), a busy server finds its clients slow (408),
+# and 420 is "Enhance Your Calm". None is certain, but none is a reason to go faster.
 _FORBIDDEN = 403
 _DOUBTFUL = frozenset({_FORBIDDEN, 408, 420})
 
@@ -55,8 +54,15 @@ _PROXY_AUTHENTICATION = 407
 def classify_response(
     response: Response, http_codes: AbstractSet[int], wall_now: float
 ) -> Outcome:
-    quota = _quota(response, wall_now)
+    # Most hosts say nothing of the kind: a look at the names, which Scrapy writes as
+    # "X-Ratelimit-Reset", is cheaper than asking for each of them.
+    names = b" ".join(response.headers)
+    quota = None
+    if b"Rate" in names:
+        quota = read_quota(partial(_header, response), wall_now=wall_now)
     refusal = _refusal(response, http_codes, quota)
+    if refusal is None and _MEDIAWIKI_ERROR in names:
+        refusal = _mediawiki_refusal(response)
     if refusal is not None:
         return Outcome(*refusal, _retry_after(response, wall_now), quota)
     status = response.status
@@ -94,9 +100,13 @@ def _refusal(
 ) -> tuple[Verdict, str] | None:
     if response.status in http_codes:
         return Verdict.REFUSED, _status(response.status)
-    # So GitHub says it. A page that is forbidden for good is asked for once more.
+    # As GitHub does. A page that is forbidden for good is asked for once more.
     if response.status == _FORBIDDEN and quota is not None and quota.remaining < 1:
         return Verdict.REFUSED, f"{_status(response.status)}, the quota is spent"
+    return None
+
+
+def _mediawiki_refusal(response: Response) -> tuple[Verdict, str] | None:
     error = _text(response.headers.get(_MEDIAWIKI_ERROR))
     verdict = _MEDIAWIKI_REFUSALS.get(error)
     return None if verdict is None else (verdict, f"MediaWiki {error}")
@@ -115,14 +125,6 @@ def _retry_after(response: Response, wall_now: float) -> float | None:
         date=_text(response.headers.get("Date")),
         wall_now=wall_now,
     )
-
-
-def _quota(response: Response, wall_now: float) -> Quota | None:
-    # Most hosts say nothing of the kind: a look at the names is cheaper than asking
-    # for each of them. Scrapy writes them as "X-Ratelimit-Reset".
-    if not any(b"Rate" in name for name in response.headers):
-        return None
-    return read_quota(partial(_header, response), wall_now=wall_now)
 
 
 def _header(response: Response, name: str) -> str | None:

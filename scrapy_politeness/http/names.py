@@ -1,4 +1,4 @@
-"""Names of slots and requests as people may see them, whoever chose them."""
+"""Names of slots and requests, made safe for logs and terminals."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _NO_HOST = "(no host)"
 def printable(name: str) -> str:
     """Return the name on one line, without control characters, and not too long.
 
-    Hosts come from links, and ``politeness_slot`` may be any text: neither must forge
-    a line of the log or send commands to a terminal.
+    Hosts come from links, and ``politeness_slot`` may be any text: neither may forge a
+    log line or control a terminal.
     """
     if len(name) > _LONGEST:
         name = name[: _LONGEST - 1] + "…"

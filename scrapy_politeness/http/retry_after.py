@@ -1,4 +1,4 @@
-"""What a host says about when to come back. Every text here is hostile until parsed."""
+"""Retry-After and HTTP dates. All text is hostile until parsed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 # RFC 9110 allows whole seconds only; some servers send decimals.
 _SECONDS = re.compile(r"[0-9]+(\.[0-9]*)?|\.[0-9]+")
 
-# Seconds. A number of hundreds of digits would be infinite: nobody waits for a century.
+# Seconds: a century. A number of hundreds of digits would be infinite.
 _LONGEST = 100 * 366 * 86400.0
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -25,12 +25,9 @@ _MAX_DATE_LENGTH = 64
 def retry_after(
     values: Iterable[str], *, date: str | None, wall_now: float
 ) -> float | None:
-    """Return the longest wait that the Retry-After values ask for, in seconds.
-
-    A date is judged by the response's own Date where it has one, so that a clock
-    that is wrong on either side does no harm. None means that nothing was said that
-    can be understood.
-    """
+    """Return the longest wait in seconds that the Retry-After values ask for; None if
+    none can be understood. A date is compared with the response's own Date, if any, so
+    that a wrong clock on either side does no harm."""
     waits = [_wait(text.strip(), date, wall_now) for text in values]
     return max((wait for wait in waits if wait is not None), default=None)
 

@@ -6,7 +6,7 @@ import asyncio
 import re
 import socket
 from errno import ETIMEDOUT
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar
 
 from scrapy import exceptions
@@ -22,15 +22,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, KeysView
 
     from scrapy import Request
+    from scrapy.core.downloader import Downloader
     from scrapy.crawler import Crawler
     from scrapy.http import Response
 
 _T = TypeVar("_T")
 
 _SLOT = "download_slot"
-# Which slot the downloader itself wrote into a request's meta. A redirect or a copied
-# ``response.meta`` carries that to other hosts (Scrapy issue 2141); a slot that the
-# user chose has no such mark, and stays.
+# Marks a slot that the downloader itself wrote into a request's meta. A redirect or a
+# copied ``response.meta`` carries that to other hosts (Scrapy issue 2141); a slot that
+# the user chose has no such mark, and stays.
 _STAMP = "_politeness_stamp"
 
 
@@ -67,36 +68,40 @@ NEVER_SENT: tuple[type[Exception], ...] = (
     error.DNSLookupError,
     _added_in_2_15("CannotResolveHostError", error.DNSLookupError),
 )
-# The host would have gone on: the answer was too large, or not wanted any more.
+# We stopped the download: the answer was too large, or no longer wanted.
 OUR_OWN_DOING: tuple[type[Exception], ...] = (
     defer.CancelledError,
     _added_in_2_15("DownloadCancelledError", defer.CancelledError),
     exceptions.StopDownload,
 )
 
-# What Scrapy's handler for aiohttp wraps when the proxy opens no tunnel. Only there
-# aiohttp is sure to be installed.
+# What Scrapy's handler for aiohttp wraps when the proxy opens no tunnel; by name, since
+# aiohttp is optional.
 _TUNNEL_REFUSED = "ClientHttpProxyError"
 
-# Causes may go round in circles.
+# Causes may form a cycle.
 _MOST_CAUSES = 100
 
-# Where HttpProxyMiddleware puts what it takes out of the proxy's URL.
+# Where HttpProxyMiddleware puts the credentials from the proxy's URL.
 _PROXY_CREDENTIALS = "Proxy-Authorization"
 
 # Requests to no host at all, such as a malformed URL, are limited together.
 NO_HOST = ""
 
-# "example.org." is "example.org": with a dot, no link gets round its limits.
+# "example.org." is "example.org"; a dot must not get round its limits.
 _ROOT = "."
 
-# Schemes that bother nobody.
+# Schemes without a server.
 _LOCAL_SCHEMES = frozenset({"data", "file"})
 
 
 class Engine:
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
+
+    @cached_property
+    def _downloader(self) -> Downloader:
+        return self._crawler.engine.downloader  # type: ignore[union-attr,unused-ignore]
 
     @property
     def is_closing(self) -> bool:
@@ -109,23 +114,23 @@ class Engine:
         return () if slot is None else slot.inprogress
 
     def wake(self) -> None:
-        """Have the engine ask the scheduler for requests."""
+        """Make the engine ask the scheduler for requests."""
         slot = self._crawler.engine._slot  # type: ignore[union-attr,unused-ignore]
         if slot is not None and slot.closing is None:
             slot.nextcall.schedule()
 
     def make_room(self, places: int) -> None:
-        """So many requests more, or fewer if negative, take no place of
-        CONCURRENT_REQUESTS: the downloader has them, but they wait."""
-        downloader = self._crawler.engine.downloader  # type: ignore[union-attr,unused-ignore]
+        """Raise CONCURRENT_REQUESTS by the number of requests that the downloader has,
+        but that wait."""
+        downloader = self._downloader
         if downloader.total_concurrency:  # 0 is no limit
             downloader.total_concurrency += places
         if places > 0:
             self.wake()
 
     def waits_for_robots_txt(self, request: Request) -> bool:
-        """Tell whether Scrapy's own robots middleware has to keep the request until it
-        has the robots.txt of its host."""
+        """Tell whether Scrapy's own robots middleware is going to wait for the
+        robots.txt of the request's host."""
         if request.meta.get("dont_obey_robotstxt") or is_local(request):
             return False
         middleware = self._crawler.get_downloader_middleware(RobotsTxtMiddleware)
@@ -139,50 +144,46 @@ class Engine:
         return netloc not in parsers or isinstance(parsers[netloc], defer.Deferred)
 
     def slot_name(self, request: Request) -> tuple[str, bool]:
-        """Return what the downloader calls the slot of a request, and whether that is
-        its host, and not a name that the user chose or an address."""
+        """Return the downloader's name for the slot of a request, and whether that is
+        its host, rather than an address or a name that the user chose."""
         _drop_stale_slot(request)
         is_host = _SLOT not in request.meta and not self.names_by_address
         try:
-            key = self._crawler.engine.downloader.get_slot_key(request)  # type: ignore[union-attr,unused-ignore]
+            key = self._downloader.get_slot_key(request)
         except ValueError:
             return NO_HOST, is_host
         return (key.removesuffix(_ROOT) if is_host else key), is_host
 
     @property
     def names_by_address(self) -> bool:
-        """Tell whether slots are addresses, which are known only after a while."""
-        return bool(self._crawler.engine.downloader.ip_concurrency)  # type: ignore[union-attr,unused-ignore]
+        """Tell whether slots are addresses, which are not known at first."""
+        return bool(self._downloader.ip_concurrency)
 
     def has_all(self, requests: KeysView[Request]) -> bool:
-        """Tell whether the downloader is sure to have all of these."""
-        downloader = self._crawler.engine.downloader  # type: ignore[union-attr,unused-ignore]
+        """Tell whether the downloader has all of these."""
+        downloader = self._downloader
         return requests <= downloader.active
 
     def is_under_way(self, request: Request) -> bool:
         """Tell whether the downloader or one of its middlewares has this request."""
-        downloader = self._crawler.engine.downloader  # type: ignore[union-attr,unused-ignore]
+        downloader = self._downloader
         if request in downloader.active:
             return True
-        # A transfer goes on although whoever asked for it has been cancelled.
+        # A transfer goes on after its caller was cancelled.
         slot = downloader.slots.get(request.meta.get(_SLOT, ""))
         return slot is not None and request in slot.transferring
 
     def stamp(self, request: Request, key: str) -> None:
-        """To be done for all that is sent, before the downloader writes its slot
-        there, which would pass for the user's own choice afterwards."""
+        """Name the slot before the downloader does, whose name would pass for the
+        user's choice afterwards."""
         if _SLOT not in request.meta:
             request.meta[_STAMP] = request.meta[_SLOT] = key
 
     def take_over(self, request: Request, key: str, concurrency: int) -> None:
-        """Leave the pacing of this request to the gate, which has let it through as
-        one of that slot.
-
-        The downloader forgets idle slots and makes them anew with DOWNLOAD_DELAY, so
-        this is done for every request.
-        """
+        """Leave the pacing of this request to the gate. Done for every request, since
+        the downloader forgets idle slots and recreates them with DOWNLOAD_DELAY."""
         self.stamp(request, key)
-        _, slot = self._crawler.engine.downloader._get_slot(request)  # type: ignore[union-attr,unused-ignore]
+        _, slot = self._downloader._get_slot(request)
         slot.delay = 0
         slot.concurrency = concurrency
 
@@ -190,25 +191,25 @@ class Engine:
         """Return an address of the host; None if it has none."""
         try:
             return await in_thread(partial(socket.gethostbyname, host))
-        except (OSError, UnicodeError):  # the download will say so, too
+        except (OSError, UnicodeError):  # which the download will report
             return None
 
     async def download(self, request: Request) -> Response:
-        """Fetch a request beside the scheduler, through all middlewares."""
+        """Fetch a request past the scheduler, through all middlewares."""
         return await self._crawler.engine.download_async(request)  # type: ignore[union-attr,unused-ignore]
 
 
 async def in_thread(work: Callable[[], _T]) -> _T:
-    """Do what would block the event loop, under any reactor and with none."""
+    """Run blocking code, under any reactor and with none."""
     if is_asyncio_available():
         return await asyncio.get_running_loop().run_in_executor(None, work)
     return await deferToThread(work)
 
 
 def is_timeout(exception: Exception) -> bool:
-    """A download handler of others may have its own error for it: Playwright's is no
-    TimeoutError but in name. Without a reactor, a connection that the system gave up on
-    is reported as one that was refused."""
+    """Third-party download handlers may have their own error: Playwright's is only
+    called TimeoutError. Without a reactor, a connection that the system gave up on is
+    reported as refused."""
     return (
         isinstance(exception, _TIMEOUTS)
         or any(
@@ -234,14 +235,14 @@ def host_of(request: Request) -> str:
 def proxy_of(request: Request) -> str:
     """Return host and port of the request's proxy; "" for none."""
     proxy = request.meta.get("proxy")
-    # Whatever stands around them may be secret.
+    # The rest of the URL may be secret.
     address = str(proxy or "").rpartition("@")[2].rpartition("//")[2]
     return re.split("[/?#]", address, maxsplit=1)[0].lower()
 
 
 def is_proxy_failure(exception: Exception) -> bool:
-    """Tell whether a request that goes through a proxy has come no further."""
-    # Who goes through a proxy connects to that alone.
+    """Tell whether a request that goes through a proxy got no further."""
+    # The proxy is the only peer to connect to.
     return isinstance(exception, (_REFUSED, error.ConnectError, TunnelError)) or any(
         type(cause).__name__ == _TUNNEL_REFUSED for cause in _causes(exception)
     )

@@ -75,7 +75,10 @@ class Metrics:
         try:
             _try_to_listen(*self._address)
         except OSError as error:
-            raise policy.bad_port(str(error)) from error
+            raise policy.error(
+                "prometheus_port",
+                f"must be a free port on POLITENESS_PROMETHEUS_HOST={host!r}; {error}",
+            ) from error
 
     def start(self) -> None:
         registry = CollectorRegistry()

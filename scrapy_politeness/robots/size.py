@@ -10,15 +10,18 @@ import logging
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from scrapy.exceptions import StopDownload
+from scrapy.exceptions import NotConfigured, StopDownload
 
+from scrapy_politeness.config.policy import SETTINGS
 from scrapy_politeness.http.names import public
 from scrapy_politeness.robots.request import robots_site
 from scrapy_politeness.robots.rules import MAX_SIZE, shortened
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
+    from scrapy.crawler import Crawler
     from scrapy.http import Response
+    from typing_extensions import Self
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +49,16 @@ class RobotsDownload:
 
 
 class RobotsSizeMiddleware:
-    """Shortens what was small before it was decompressed."""
+    """Shortens what was small before it was decompressed. Left out where no robots.txt
+    is read, since each middleware costs time for each response."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        settings = crawler.settings
+        reads = SETTINGS["POLITENESS_ROBOTS"].read(settings)
+        if not reads and not settings.getbool("ROBOTSTXT_OBEY"):
+            raise NotConfigured
+        return cls()
 
     def process_response(self, request: Request, response: Response) -> Response:
         if len(response.body) <= MAX_SIZE or robots_site(request) is None:

@@ -56,19 +56,20 @@ class DeadHosts:
 
     def learned(self, slot: Slot, outcome: Outcome, change: Change) -> None:
         """A request of this slot is over."""
-        was_hopeless = not slot.has_hope
+        was_dead = slot.is_dead
+        if outcome.verdict is Verdict.SERVED and not outcome.wait and not was_dead:
+            self._outages.forget(slot.key)
+            return
         asked_for_pause = not outcome.verdict.is_overload and change.pause > 0
         is_news = change.cut or asked_for_pause
         outage = self._outages.observe(
             slot.key, outcome, time.monotonic(), is_news=is_news
         )
-        if outcome.verdict is Verdict.SERVED and not outcome.wait and slot.has_hope:
-            return
-        is_hopeless = self._outages.is_beyond_hope(slot.key)
-        slot.set_hope(not is_hopeless)
+        is_dead = self._outages.is_dead(slot.key)
+        slot.set_dead(is_dead)
         if outage is None:
             return
-        if not was_hopeless and is_hopeless:
+        if is_dead and not was_dead:
             self._warn(slot, outage, "(POLITENESS_GIVE_UP_AFTER is %(patience)s)")
         elif outage.times == _OFTEN and self._patience and self._pending(slot.key):
             when = "when that has gone on for %(patience)s (POLITENESS_GIVE_UP_AFTER)"
@@ -77,7 +78,7 @@ class DeadHosts:
     def check(self, request: Request, slot: Slot) -> None:
         """Raise GivenUp if the host is dead, but not while the spider closes, since it
         may be alive for the next run."""
-        if slot.is_beyond_hope(time.monotonic()) and not self._engine.is_closing:
+        if slot.is_given_up(time.monotonic()) and not self._engine.is_closing:
             self._listener.given_up(slot.key)
             self._log.debug(
                 "%(slot)s: giving up %(request)s",
@@ -92,7 +93,7 @@ class DeadHosts:
 
     def forget(self, slot: Slot) -> None:
         self._outages.forget(slot.key)
-        slot.set_hope(True)
+        slot.set_dead(False)
 
     def _warn(self, slot: Slot, outage: Outage, when: str) -> None:
         pending = self._pending(slot.key)

@@ -1,4 +1,4 @@
-"""Who hears what happens to slots. Listeners decide nothing."""
+"""What is announced about slots. Listeners decide nothing."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 class Listener(Protocol):
     def queued(self, slot: Slot | None, now: float) -> None:
-        """A request waits for this slot, which had none."""
+        """A request waits for this slot, for which none did."""
 
     def settled(self, slot: Slot, outcome: Outcome, change: Change, now: float) -> None:
         """A request of this slot is over."""
 
     def wait_capped(self, slot: Slot, wait: float, longest: float) -> None:
-        """A Retry-After was longer than the longest that is obeyed."""
+        """A Retry-After was cut to the longest that is obeyed."""
 
     def given_up(self, slot_key: str) -> None:
-        """A request was not sent, because its host is dead."""
+        """A request was given up: its host is dead, or its page fails."""
 
     def proxy_slowed(self, budget: Budget, outcome: Outcome) -> None: ...
 

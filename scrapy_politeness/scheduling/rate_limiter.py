@@ -110,7 +110,7 @@ class RateLimiter:
             until = now + seconds
             pace = self._pace
             # The first in line notices when its time comes.
-            pace.rest_until(until, self._interval)
+            pace.pause_until(until, self._interval)
             # Only reset() puts another pace in its place.
             while self._enabled and self._pace is pace and now < until:
                 self._sleep(self._backoff_over, min(until - now, threading.TIMEOUT_MAX))

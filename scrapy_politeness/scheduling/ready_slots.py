@@ -119,7 +119,7 @@ class ReadySlots:
     def _claimable_at(self, slot_key: str, now: float) -> float:
         """Return from when on a request of the slot may be handed out."""
         known = self._registry.slots.get(slot_key)
-        if known is not None and not known.has_hope and known.is_beyond_hope(now):
+        if known is not None and known.is_dead and known.is_given_up(now):
             return -math.inf
         if self._permits is not None and not self._registry.is_free(slot_key):
             return self._permits.claimable_at(known)
@@ -138,7 +138,7 @@ class ReadySlots:
             at = max(now + _A_MOMENT, self._claimable_at(slot_key, now))
             self._heap_of(slot_key).put(slot_key, at)
             return False
-        if not self._registry.has_servers or self._is_hopeless(slot_key, now):
+        if not self._registry.has_servers or self._is_given_up(slot_key, now):
             return True
         server = self._registry.server_of(slot_key)
         if server is None or found_in is not self._limited:
@@ -151,13 +151,13 @@ class ReadySlots:
     def _is_paid_for(self, slot_key: str, now: float) -> bool:
         # What will not be sent needs no permit.
         assert self._permits is not None
-        if self._is_hopeless(slot_key, now):
+        if self._is_given_up(slot_key, now):
             return True
         return self._permits.may_hand_out(slot_key, now)
 
-    def _is_hopeless(self, slot_key: str, now: float) -> bool:
+    def _is_given_up(self, slot_key: str, now: float) -> bool:
         known = self._registry.slots.get(slot_key)
-        return known is not None and known.is_beyond_hope(now)
+        return known is not None and known.is_given_up(now)
 
     def _join_line(self, slot_key: str, server: Budget) -> None:
         self.over(slot_key)

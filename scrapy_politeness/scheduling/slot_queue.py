@@ -25,21 +25,16 @@ if TYPE_CHECKING:
     from scrapy_politeness.storage.backlog import Backlog
 
 
-class Crawl(Protocol):
-    """What a queue needs of its crawl."""
+class CrawlParts(Protocol):
+    """The parts of its crawl that a queue needs."""
 
-    @property
-    def engine(self) -> Engine: ...
-    @property
-    def alarm(self) -> Alarm: ...
-    @property
-    def registry(self) -> SlotRegistry: ...
-    @property
-    def tickets(self) -> Tickets: ...
-    @property
-    def permits(self) -> Permits | None: ...
-    @property
-    def feedback(self) -> Feedback: ...
+    engine: Engine
+    alarm: Alarm
+    registry: SlotRegistry
+    tickets: Tickets
+    permits: Permits | None
+    feedback: Feedback
+
     @property
     def events(self) -> Listener: ...
     @property
@@ -67,23 +62,23 @@ class SlotQueue:
     _is_shared = False
 
     def __init__(
-        self, crawl: Crawl, backlog: Backlog, *, is_stored: bool = False
+        self, parts: CrawlParts, backlog: Backlog, *, is_stored: bool = False
     ) -> None:
-        self._crawl = crawl
-        self._registry = crawl.registry
-        self._tickets = crawl.tickets
-        self._has_all = crawl.engine.has_all
-        self._alarm = crawl.alarm
+        self._parts = parts
+        self._registry = parts.registry
+        self._tickets = parts.tickets
+        self._has_all = parts.engine.has_all
+        self._alarm = parts.alarm
         self._backlog = backlog
         self._is_stored = is_stored
         self._next_release = backlog.next_release
         # Until then nothing may go, unless something changes.
         self._nothing_before = -math.inf
-        self._ready_slots = ReadySlots(crawl.registry, crawl.permits, backlog)
+        self._ready_slots = ReadySlots(parts.registry, parts.permits, backlog)
         now = time.monotonic()
         for slot_key in backlog.ready:
             self._ready_slots.plan(slot_key, now)
-        crawl.add_queue(self)
+        parts.add_queue(self)
 
     def push(self, request: Request) -> None:
         slot_key = self._registry.queue_key(request)
@@ -111,7 +106,7 @@ class SlotQueue:
         for _ in range(self._most_passed_over):
             slot_key = self._ready_slots.next_slot(now)
             if slot_key is None and not self._has_all(self._tickets.keys()):
-                self._crawl.feedback.sweep()
+                self._parts.feedback.sweep()
                 slot_key = self._ready_slots.next_slot(now)
             if slot_key is None:
                 break
@@ -161,7 +156,7 @@ class SlotQueue:
 
     def slot_changed(self, slot: Slot) -> None:
         """The slot, or what it shares with others, may be ready at another time than
-        was planned."""
+        planned."""
         ready_at = self._ready_slots.changed(slot.key, time.monotonic())
         self._nothing_before = min(self._nothing_before, ready_at)
         if ready_at < self._alarm.at:
@@ -179,8 +174,8 @@ class SlotQueue:
     @property
     def _is_idle(self) -> bool:
         """Tell whether the crawl has nothing left but held requests."""
-        return not self._crawl.engine.in_progress() and not any(
-            queue.any_ready for queue in self._crawl.queues
+        return not self._parts.engine.in_progress() and not any(
+            queue.any_ready for queue in self._parts.queues
         )
 
     def _plan(self, slot_key: str) -> None:
@@ -188,4 +183,4 @@ class SlotQueue:
         now = time.monotonic()
         self._nothing_before = -math.inf
         self._ready_slots.plan(slot_key, now)
-        self._crawl.events.queued(self._registry.seen(slot_key), now)
+        self._parts.events.queued(self._registry.seen(slot_key), now)

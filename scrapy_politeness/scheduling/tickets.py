@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 
 class State(Enum):
+    next: tuple[State, ...]
+
     QUEUED = "queued"
     CLAIMED = "claimed"
     WAITING = "waiting"
@@ -38,19 +40,12 @@ class State(Enum):
     DONE = "done"
 
 
-_NEXT = {
-    State.QUEUED: {
-        State.CLAIMED,
-        State.WAITING,
-        State.SENT,
-        State.QUEUED,  # handed back at once
-        State.DONE,
-    },
-    State.CLAIMED: {State.WAITING, State.SENT, State.QUEUED, State.DONE},
-    State.WAITING: {State.CLAIMED, State.SENT, State.QUEUED, State.DONE},
-    State.SENT: {State.DONE},
-    State.DONE: set(),
-}
+# From QUEUED to QUEUED is what is handed back at once.
+State.QUEUED.next = tuple(State)
+State.CLAIMED.next = (State.WAITING, State.SENT, State.QUEUED, State.DONE)
+State.WAITING.next = (State.CLAIMED, State.SENT, State.QUEUED, State.DONE)
+State.SENT.next = (State.DONE,)
+State.DONE.next = ()
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -162,7 +157,7 @@ class Ticket:
         return self.flight
 
     def _become(self, state: State) -> None:
-        if state not in _NEXT[self.state]:
+        if state not in self.state.next:
             raise RuntimeError(f"{self!r} cannot become {state.value}")
         self.state = state
         self.is_in_line = False

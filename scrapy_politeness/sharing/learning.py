@@ -82,7 +82,7 @@ class SharedLearning:
     ) -> None:
         self._keys = keys
         self._clock = clock
-        self._longest = policy.longest_silence
+        self._longest = policy.longest_pause
         self._log = log
         self._pages: WeakKeyDictionary[Slot, _Page] = WeakKeyDictionary()
         self._unsaved: dict[Slot, _Page] = {}

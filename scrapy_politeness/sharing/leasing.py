@@ -59,7 +59,7 @@ class Leasing:
     ) -> None:
         self._keys = keys
         self._clock = clock
-        self._longest = policy.longest_silence
+        self._longest = policy.longest_pause
         self._pending = pending
         self._silenced = silenced
         self._process = uuid4().hex

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pickle
 from typing import TYPE_CHECKING, Protocol
 
+from scrapy_politeness.storage.marks import Where
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
@@ -100,9 +102,11 @@ class Counted:
 
     def _count_pushed(self, slot_key: str, placement: Placement) -> None:
         self._size += 1
-        counts = self.held if placement.is_held else self.ready
+        counts = self.ready
+        if placement.where is Where.HELD:
+            counts = self.held
+            self.early += placement.early
         counts[slot_key] = counts.get(slot_key, 0) + 1
-        self.early += placement.is_held and placement.early
 
     def _count_gone(
         self, counts: dict[str, int], slot_key: str, number: int = 1

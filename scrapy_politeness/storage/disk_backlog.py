@@ -173,7 +173,7 @@ class DiskBacklog(Counted):
     def _warn_dropped(self, number: int) -> None:
         if number:
             self._log.warning(
-                "Dropped %(requests)s that were damaged on disk",
+                "Dropped %(requests)s: damaged on disk",
                 {"requests": counted(number, "request")},
             )
 

@@ -1,4 +1,4 @@
-"""Whose requests wait in a job directory, and which runs may resume it."""
+"""Which runs may resume the requests in a job directory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DATABASE = "requests.sqlite"
 
 
 def reject_job_of_others(settings: BaseSettings) -> None:
-    """Before Scrapy opens the job, and overwrites what it could be resumed with."""
+    """Called before Scrapy opens the job, and overwrites what it was resumed from."""
     queue = load_object(settings["SCHEDULER_PRIORITY_QUEUE"])
     is_polite = getattr(queue, "signature", None) is SIGNATURE
     jobdir = settings["JOBDIR"]
@@ -36,7 +36,7 @@ def reject_job_of_others(settings: BaseSettings) -> None:
 
 
 def reject_own_job(settings: BaseSettings) -> None:
-    """The other way round, when the add-on is off."""
+    """The reverse, when the add-on is disabled."""
     if _has_job(settings) and has_requests_of_ours(settings["JOBDIR"]):
         raise PolicyError(
             "POLITENESS_ENABLED",
@@ -54,7 +54,7 @@ def _has_job(settings: BaseSettings) -> bool:
 
 def has_requests_of_ours(jobdir: str) -> bool:
     folder = _queue(jobdir)
-    # Only a run that was killed leaves the write-ahead log.
+    # Only a killed run leaves the write-ahead log.
     log = folder / f"{DATABASE}-wal"
     return _left(folder) == SIGNATURE or (log.exists() and log.stat().st_size > 0)
 
@@ -64,7 +64,7 @@ def has_requests_of_others(jobdir: str) -> bool:
 
 
 def _queue(jobdir: str) -> Path:
-    """Where Scrapy's scheduler has its requests."""
+    """Return where Scrapy's scheduler keeps its requests."""
     return Path(jobdir, "requests.queue")
 
 

@@ -126,7 +126,7 @@ class MemoryBacklog(Counted):
             heappop(slot.moved)
             request, moved.request, moved.key = moved.request, None, None
         self._count_gone(self.ready, slot_key)
-        if not self.count(slot_key):
+        if slot_key not in self.ready and slot_key not in self.held:
             del self._slots[slot_key]
         return request
 

@@ -1,29 +1,29 @@
--- Read before the other scripts of a shared queue.
+-- Loaded before the other scripts of a shared queue.
 --
 -- The queue is a hash: size, the number of requests; place, the number that the last
 -- one got. Its slots are a sorted set, by the place of the request that made each
--- non-empty: who has seen all up to one place need ask only for what is new. The
--- requests of a slot are a sorted set, too, and carry their place in front. What is
--- not to stay where it is has an end, in a sorted set by when (in milliseconds) it goes
--- to the front.
+-- non-empty: a process that has seen all up to one place asks only for what is new.
+-- The requests of a slot are a sorted set, too, and begin with their place. What does
+-- not stay where it is has an end, in a sorted set by the time (in milliseconds) at
+-- which it goes to the front.
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 
 local function next_place(queue)
   local last = tonumber(redis.call('HGET', queue, 'place')) or 0
-  -- By the clock, so that places go on rising when all else was deleted.
+  -- By the clock, so that places keep rising when everything was deleted.
   local place = math.max(last + 1, clock[1] * 1000000 + clock[2])
   redis.call('HSET', queue, 'place', string.format('%016.0f', place))
   return place
 end
 
--- Lower than all that are not in front; those that fail are the lowest.
+-- Lower than all that are not in front; failing ones are the lowest.
 local function in_front(place, fails)
   local written = string.format('%016.0f', place - 1e15)
   return fails and '-' .. string.sub(written, 2) or written
 end
 
--- How many of the requests in a slot fail.
+-- Counts the failing requests in a slot.
 local function count_failing(queue, slot, member, change)
   if string.sub(member, 1, 1) == '-' then
     redis.call('HINCRBY', queue, 'failing:' .. slot, change)

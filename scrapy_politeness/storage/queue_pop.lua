@@ -1,20 +1,20 @@
--- Takes the next request of a slot out of a shared queue, and tells what is new there.
+-- Takes the next request of a slot out of a shared queue, and returns what is new.
 --
--- Beside the queue there is a sorted set of the processes at work, by when (in
--- milliseconds) each is forgotten.
+-- The processes at work are a sorted set, by the time (in milliseconds) at which each
+-- is forgotten.
 --
--- KEYS: the queue, its slots, who is at work, the ends; to pop, also the requests of a
---       slot.
+-- KEYS: the queue, its slots, the processes at work, the ends; to pop, also the requests
+--       of a slot.
 -- ARGV: process, whether it is at work, for how long that is believed; the place up to
---       which new slots are known, how many of them to tell, the slot to pop from; then
---       slots of which is asked whether they have requests still.
--- Returns: the request, how many are left in its slot, size and place of the queue,
---          new slots and where each stands, slots that have no requests any more, how
---          many others are at work, in how many milliseconds the next one goes to the
---          front (-1 for none), how many of those left in the slot fail.
+--       which new slots are known, how many of them to return, the slot to pop from;
+--       then slots that may have become empty.
+-- Returns: the request, how many are left in its slot, size and place of the queue, new
+--          slots with their places, those that have become empty, how many others are
+--          at work, in how many milliseconds the next request goes to the front (-1 for
+--          none), how many of those left in the slot fail.
 local most_ended = 100
 
--- What somebody else has put there counts as nothing.
+-- Ignore what another program has put there.
 local function read(packed)
   local sound, entry = pcall(cmsgpack.unpack, packed)
   if not sound or type(entry) ~= 'table' then
@@ -34,7 +34,7 @@ for _, packed in ipairs(ended) do
   local entry = read(packed)
   if entry then
     local requests, slot, rank, written, body, where = unpack(entry)
-    -- Unless somebody has popped it meanwhile.
+    -- Unless it was popped meanwhile.
     local stays = where ~= 'held'
     if not stays or redis.call('ZREM', requests, written .. body) == 1 then
       if stays then

@@ -1,8 +1,8 @@
 -- Adds a request to a slot of a shared queue.
 --
 -- KEYS: the queue, its slots, the requests of the slot, the ends.
--- ARGV: slot, rank, request, where it is to wait, for how many milliseconds, whether
---       it fails.
+-- ARGV: slot, rank, request, where it waits, for how many milliseconds, whether it
+--       fails.
 local slot, rank, body, where = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local place = next_place(KEYS[1])
 local written = string.format('%016.0f', place)

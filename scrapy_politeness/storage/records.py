@@ -1,4 +1,4 @@
-"""What a crawl learns, on its way to the state file and back."""
+"""Saves what a crawl learns in the state file, and reads it back."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from scrapy.utils.asyncio import call_later
 from scrapy.utils.defer import maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
+from scrapy_politeness.core.text import counted
 from scrapy_politeness.http.names import printable
 from scrapy_politeness.storage.state_file import Entry
 
@@ -31,10 +32,10 @@ _T = TypeVar("_T")
 
 logger = logging.getLogger(__name__)
 
-# Seconds. What a run learned in the last of them is lost when it is killed.
+# Seconds. What a run learned since the last save is lost when it is killed.
 _SAVE_EVERY = 5.0
 
-# To collect so many takes milliseconds; if there are more, they come a little later.
+# Collecting this many takes milliseconds; the others follow a little later.
 _MOST_AT_ONCE = 1000
 _A_LITTLE_LATER = 0.1
 
@@ -48,11 +49,9 @@ _UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
 
 
 class Records:
-    """Reads at once, writes in a thread: pauses at once, the rest every few seconds.
-
-    Whatever goes wrong with the file, the crawl goes on, and what could not be written
-    is written later.
-    """
+    """Reads directly, and writes in a thread: pauses at once, the rest every few
+    seconds. Whatever goes wrong with the file, the crawl goes on, and what could not be
+    written is written later."""
 
     def __init__(
         self,
@@ -68,7 +67,7 @@ class Records:
         self._changed: dict[str, Slot] = {}
         self._warned: set[str] = set()
         self._is_closed = False
-        # The thread takes from these what it has written.
+        # The thread removes from these what it has written.
         self._lock = Lock()
         self._pauses: dict[str, float] = {}
         self._learned: dict[str, Entry | None] = {}
@@ -86,14 +85,14 @@ class Records:
         return pauses
 
     def recall(self, slot_key: str, start_rate: float) -> Learned | None:
-        """Return what is still believed of a slot."""
+        """Return what is still believed about a slot."""
         entry = self._find(slot_key)
         if entry is None:
             return None
         return entry.learned.aged(time.time() - entry.at, start_rate)
 
     def changed(self, slot: Slot) -> None:
-        """There may be something new to be kept."""
+        """The slot may have learned something."""
         self._changed[slot.key] = slot
         self._plan()
 
@@ -110,7 +109,7 @@ class Records:
         self._save()
 
     def close(self) -> None:
-        """Save all that is left; in the background, too."""
+        """Save all that is left, in the background."""
         while self._changed:
             self._collect()
         self._save()
@@ -126,8 +125,8 @@ class Records:
             await _sleep(_LOOK_EVERY)
         if left := self._pauses.keys() | self._learned.keys():
             self._log.warning(
-                "Not saved for the next run: what is known of %(number)d slots",
-                {"number": len(left)},
+                "What was learned about %(slots)s could not be saved for the next run",
+                {"slots": counted(len(left), "slot")},
             )
 
     def _find(self, slot_key: str) -> Entry | None:
@@ -145,8 +144,8 @@ class Records:
             self._warn_unreadable(error)
         except ValueError as error:
             self._warn(
-                "What was learned of %(slot)s cannot be read, and is dropped; of "
-                "others, too, without further notice: %(error)s",
+                "Dropped what was learned about %(slot)s, which cannot be read: "
+                "%(error)s. Further drops are not logged",
                 {"slot": printable(slot_key), "error": printable(str(error))},
             )
             self.forget(slot_key)
@@ -184,19 +183,19 @@ class Records:
                 del self._learned[next(iter(self._learned))]
 
     def _do(self, work: Callable[[], None]) -> None:
-        """In the thread, one after the other."""
+        """Run work in the thread, one after the other."""
 
         def attempt() -> None:
             try:
                 work()
             except sqlite3.Error as error:
                 self._warn(
-                    "The state file cannot be written now; the crawl goes on, and "
-                    "tries again later: %(error)s",
+                    "The state file cannot be written now; trying again later: "
+                    "%(error)s",
                     {"error": printable(str(error))},
                 )
 
-        # What else is raised shall be seen.
+        # Other errors must not go unnoticed.
         self._writer.submit(attempt).add_done_callback(Future.result)
 
     def _write(self) -> None:
@@ -210,20 +209,19 @@ class Records:
 
     def _warn_unreadable(self, error: Exception) -> None:
         self._warn(
-            "The state file cannot be read now; the crawl goes on without what it "
-            "knows: %(error)s",
+            "The state file cannot be read now; going on without it: %(error)s",
             {"error": printable(str(error))},
         )
 
     def _warn(self, message: str, details: dict[str, object]) -> None:
-        """Once: who cannot read one entry often cannot read others."""
+        """Warn once: where one entry cannot be read, often others cannot either."""
         if message not in self._warned:
             self._warned.add(message)
             self._log.warning(message, details)
 
 
 def _subtract(written: dict[str, _T], unsaved: dict[str, _T]) -> None:
-    """What was changed again meanwhile stays."""
+    """Remove what was written, unless it has changed since."""
     for slot, value in written.items():
         if slot in unsaved and unsaved[slot] is value:
             del unsaved[slot]

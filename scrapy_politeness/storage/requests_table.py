@@ -1,4 +1,4 @@
-"""The table of requests that wait on disk: its columns, and what is asked of it."""
+"""The table of requests that wait on disk, and its queries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CREATE TABLE IF NOT EXISTS requests (
 );
 """
 
-# What earlier versions did not have.
+# Missing in the database of an earlier version.
 _LATER_COLUMNS = {
     # The lowest (last, rank, band, place) of a slot is the next to go.
     "last": "INTEGER NOT NULL DEFAULT 0",
@@ -75,7 +75,7 @@ WHERE id = ?
 
 NEXT_END = "SELECT MIN(ends) FROM requests WHERE NOT taken AND ends IS NOT NULL"
 
-# What nobody can have stored here.
+# Rows that no version can have stored.
 DELETE_DAMAGED = """
 DELETE FROM requests WHERE typeof(slot) != 'text' OR typeof(rank) != 'integer'
 OR typeof(place) != 'integer' OR place NOT BETWEEN -1e15 AND 1e15
@@ -97,7 +97,7 @@ CAP = "UPDATE requests SET ends = MIN(ends, ? + delay) WHERE ends IS NOT NULL"
 # The write-ahead log is copied into the database, and synced to disk, when it has
 # this many pages of 4 KiB; SQLite's own 1,000 would mean every few hundred requests.
 _CHECKPOINT_PAGES = 10_000
-# What the log is cut back to when it had to grow beyond that.
+# The log is cut back to this size when it had to grow beyond it.
 _MOST_LOG_BYTES = _CHECKPOINT_PAGES * 4096
 
 

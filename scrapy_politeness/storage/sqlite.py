@@ -17,15 +17,10 @@ def open_database(
     patience: float = 5.0,
     any_thread: bool = False,
 ) -> sqlite3.Connection:
-    """Connect and take the steps; close the database where one of them fails.
-
-    ``patience`` is for how many seconds to wait for others that write.
-    """
+    """Connect and take the steps; close the database if one of them fails.
+    ``patience`` is how many seconds to wait for a lock."""
     db = sqlite3.connect(
-        path,
-        timeout=patience,
-        isolation_level=None,
-        check_same_thread=not any_thread,
+        path, patience, isolation_level=None, check_same_thread=not any_thread
     )
     with ExitStack() as stack:
         stack.callback(db.close)
@@ -36,7 +31,7 @@ def open_database(
 
 
 def write_ahead(db: sqlite3.Connection) -> None:
-    """Survive a kill at any moment, and let others read while one writes. Nothing is
-    synced to disk with each transaction: a power cut may cost the last moments."""
+    """Survive a kill at any moment, and let others read while one writes. Transactions
+    are not synced to disk: a power cut may cost the last moments."""
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = NORMAL")

@@ -1,4 +1,4 @@
-"""The file that outlives the run: pauses, and what was learned of each slot."""
+"""The file that outlives the run: pauses, and what was learned about each slot."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_politeness.core.learned import Learned
+from scrapy_politeness.core.text import counted
 from scrapy_politeness.http.names import printable
 from scrapy_politeness.storage.sqlite import open_database, write_ahead
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Both are in the file's header: whose it is, and how its tables look.
+# In the file's header: the application and the version of its tables.
 _OURS = int.from_bytes(b"Poli", "big")
 _VERSION = 2
 
@@ -32,7 +33,7 @@ _TABLES = {
 }
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS pauses (slot TEXT PRIMARY KEY, until REAL)",
-    # Format 1 said nothing of how sure a rate is: it is learned again.
+    # Format 1 did not say how sure a rate is: it is learned again.
     "DROP TABLE IF EXISTS learned",
     """
     CREATE TABLE IF NOT EXISTS learned (
@@ -55,7 +56,7 @@ _LEARNED = """
 SELECT ceiling, spread, concurrency, learned_at FROM learned WHERE slot = ?
 """
 
-# Seconds that the event loop may be held up for, and the thread that writes.
+# Seconds that the event loop, and the thread that writes, wait for a lock.
 _READ_PATIENCE = 0.02
 _WRITE_PATIENCE = 1.0
 
@@ -73,10 +74,10 @@ class Entry(NamedTuple):
 class StateFile:
     """An SQLite database that several processes may use at once.
 
-    Times are wall-clock seconds: the monotonic clock starts anew with the machine.
+    Times are wall-clock seconds: the monotonic clock starts over with the machine.
     ``write`` and ``close`` may be called in another thread than the rest.
 
-    A file that is damaged is set aside. ValueError says why one cannot be used.
+    A damaged file is set aside. ValueError says why one cannot be used.
     """
 
     def __init__(self, path: Path, spider: Spider | None = None) -> None:
@@ -98,7 +99,7 @@ class StateFile:
         self.close()
 
     def slots(self) -> list[str]:
-        """Return all slots that something is known of, also if it is damaged."""
+        """Return all slots that have an entry, even a damaged one."""
         return [slot for (slot,) in self._reader.execute(_SLOTS)]
 
     def pauses(self, wall_now: float) -> dict[str, float]:
@@ -107,8 +108,8 @@ class StateFile:
         sound = [row for row in rows if _is_pause(*row)]
         if len(sound) < len(rows):
             self._log.warning(
-                "Pauses of an earlier run that cannot be read are dropped: %(number)d",
-                {"number": len(rows) - len(sound)},
+                "Dropped %(pauses)s of an earlier run that cannot be read",
+                {"pauses": counted(len(rows) - len(sound), "pause")},
             )
         return {slot: until - wall_now for slot, until in sound if until > wall_now}
 
@@ -162,11 +163,11 @@ class StateFile:
                 raise
             except _DAMAGE as error:
                 self._log.warning(
-                    "%(path)s is damaged and is set aside as %(path)s.damaged; what it "
-                    "knew of earlier runs is forgotten: %(error)s",
+                    "%(path)s is damaged, and is set aside as %(path)s.damaged; what "
+                    "earlier runs have learned is lost: %(error)s",
                     {"path": path, "error": printable(str(error))},
                 )
-            # The file itself last: until then nobody else can begin a new one.
+            # The file itself last: until then no other process can begin a new one.
             for suffix in ("-wal", "-shm", ""):
                 with suppress(FileNotFoundError):
                     os.replace(f"{path}{suffix}", f"{path}.damaged{suffix}")
@@ -175,9 +176,9 @@ class StateFile:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Of several processes, one begins the file or sets it aside: the others wait, and
-    find it done. SQLite's locks end with their process, on every system; the file that
-    is locked has to stay."""
+    """Of several processes, one begins the file or sets it aside, while the others
+    wait. SQLite's locks end with their process, on every system; the locked file has to
+    stay."""
     with closing(open_database(Path(f"{path}.lock"))) as lock:
         lock.execute("BEGIN EXCLUSIVE")
         yield
@@ -192,9 +193,9 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _inspect(db: sqlite3.Connection) -> None:
-    """Look before anything is written."""
+    """Check the file before anything is written."""
     db.text_factory = _text
-    db.execute("BEGIN")  # it may just be begun by another process
+    db.execute("BEGIN")  # another process may just be creating it
     with db:
         [(owner,)] = db.execute("PRAGMA application_id")
         version = _version(db)
@@ -205,11 +206,11 @@ def _inspect(db: sqlite3.Connection) -> None:
         raise ValueError("it is a database of another program")
     if version > _VERSION:
         raise ValueError(
-            f"its format {version} is of a newer scrapy-politeness, which this one "
-            f"cannot read: the last that it knows is {_VERSION}"
+            f"its format {version} is that of a newer scrapy-politeness; this one "
+            f"reads formats up to {_VERSION}"
         )
     if strange is not None:
-        # A view or a trigger would be run, for as long as its author likes.
+        # A view or a trigger could run forever.
         raise sqlite3.DatabaseError(f"{strange[0]!r:.80} is no table")
     [(verdict,)] = db.execute("PRAGMA quick_check(1)")
     if verdict != "ok":
@@ -222,10 +223,10 @@ def _version(db: sqlite3.Connection) -> int:
 
 
 def _create(db: sqlite3.Connection) -> None:
-    if _version(db) < _VERSION:  # else nobody who writes has to be waited for
+    if _version(db) < _VERSION:  # otherwise, do not wait for a writer
         db.execute("BEGIN IMMEDIATE")
         with db:
-            # Another process may have been faster, and have saved something.
+            # Another process may have been faster.
             if _version(db) < _VERSION:
                 for statement in _SCHEMA:
                     db.execute(statement)
@@ -246,7 +247,7 @@ def _is_pause(slot: object, until: object) -> bool:
 
 
 def _name(slot_key: str) -> str:
-    """A spider may name its slots as it likes, also by what UTF-8 has no place for."""
+    """A slot may be named by what UTF-8 cannot encode."""
     return slot_key.encode(errors="backslashreplace").decode()
 
 

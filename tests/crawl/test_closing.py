@@ -101,7 +101,7 @@ def test_the_spider_stays_open_while_anything_is_held(
 def test_nothing_is_given_up_any_more_when_the_spider_closes(
     site: Callable[..., Site], tmp_path: Path
 ) -> None:
-    """The refusal after which there is no hope left comes while it closes."""
+    """The refusal after which the host counts as dead comes while it closes."""
 
     def refuse(path: str, nth: int) -> Answer:
         last = nth == 5

@@ -194,7 +194,9 @@ def test_a_file_of_a_newer_version_is_left_alone(path: Path) -> None:
     save(path, {"a": NOW + 60})
     execute(path, "PRAGMA user_version = 3")
     before = path.read_bytes()
-    with pytest.raises(ValueError, match="format 3 is of a newer scrapy-politeness"):
+    with pytest.raises(
+        ValueError, match="format 3 is that of a newer scrapy-politeness"
+    ):
         StateFile(path)
     assert path.read_bytes() == before
 

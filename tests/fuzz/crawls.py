@@ -67,7 +67,7 @@ def check(host: str) -> None:
     """Nothing that a host says makes the crawl faster than allowed, or silent for
     ever."""
     now = time.monotonic()
-    slot, longest = scope_of(host), parts().policy.longest_silence
+    slot, longest = scope_of(host), parts().policy.longest_pause
     status = slot.status(now)
     assert MIN_RATE * (1 - 1e-9) <= status.rate <= MOST[host] * (1 + 1e-9), status
     assert 0 <= status.paused_for <= longest * 1.11, status

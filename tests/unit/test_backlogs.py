@@ -317,7 +317,7 @@ def test_what_is_held_and_lost_is_not_waited_for_for_ever(
     db.close()
     assert len(backlog) == 2
     backlog.release(6.0)
-    assert "Dropped 1 request that" in caplog.text
+    assert "Dropped 1 request: damaged" in caplog.text
     assert pops(backlog) == "2"
     assert len(backlog) == 0
 

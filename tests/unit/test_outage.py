@@ -24,7 +24,7 @@ def outages(patience: float = DAY, most: int = 10) -> Outages:
 def observe(kept: Outages, *outcomes: Outcome, every: float = HOUR) -> bool:
     for nth, outcome in enumerate(outcomes):
         kept.observe("a.example", outcome, nth * every, is_news=True)
-    return kept.is_beyond_hope("a.example")
+    return kept.is_dead("a.example")
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_a_host_that_never_serves_is_given_up_after_a_day(
     """However many requests wait for it."""
     kept, slot = outages(), Slot("a.example", Bounds(), spacing=0.0, concurrency=8)
     now, asked = 0.0, 0
-    while not kept.is_beyond_hope(slot.key):
+    while not kept.is_dead(slot.key):
         now = max(now, slot.ready_at)
         permit = slot.take(now)
         now += latency
@@ -84,7 +84,7 @@ def test_what_was_refused_together_counts_once() -> None:
     kept = outages()
     for nth in range(50):
         kept.observe("a.example", REFUSED, nth * HOUR, is_news=nth % 25 == 0)
-    assert not kept.is_beyond_hope("a.example")
+    assert not kept.is_dead("a.example")
 
 
 def test_a_patience_of_0_is_endless() -> None:
