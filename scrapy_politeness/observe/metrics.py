@@ -77,7 +77,8 @@ class Metrics:
         except OSError as error:
             raise policy.error(
                 "prometheus_port",
-                f"must be a free port on POLITENESS_PROMETHEUS_HOST={host!r}; {error}",
+                f"must be a free port on POLITENESS_PROMETHEUS_HOST="
+                f"{policy.prometheus_host!r}; {error}",
             ) from error
 
     def start(self) -> None:
