@@ -425,12 +425,15 @@ class Governor:
             self._said = said
         elif self._is_said(outcome) and self._belief is not None:
             self._belief.add_refused(permit.sent_at)
-        waited = now - permit.sent_at
         if outcome.is_block:
-            meant, waited = 1.0, 0.0
+            meant = 1.0
         if self.phase is Phase.TOLD:
             self._stated_quota.doubt()
+        waited = now - permit.sent_at
         pause = self._backoff.refused(asked, chance, meant, waited, now)
+        if outcome.is_block:
+            # However long it took to find out that it goes on.
+            pause = max(pause, self._bounds.backoff_base)
         unlucky = 0.0 if self._belief is None else self._belief.unlucky
         self._cycle.refused(now, asked or 0.0, in_a_row, unlucky)
         self.is_recovering = True
