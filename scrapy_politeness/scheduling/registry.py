@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from scrapy_politeness.config.policy import Policy
     from scrapy_politeness.config.slots import SlotPolicy
     from scrapy_politeness.http.scrapy_internals import Engine
-    from scrapy_politeness.sharing.fleet import Fleet
+    from scrapy_politeness.sharing.port import Sharing
 
 # Lets one request pass without waiting.
 EXEMPT = "politeness_exempt"
@@ -45,13 +45,13 @@ class SlotRegistry:
         engine: Engine,
         is_pending: Callable[[Slot], bool],
         recall: Callable[[Slot, float], None],
-        fleet: Fleet | None = None,
+        sharing: Sharing,
     ) -> None:
         self._policy = policy
         self._engine = engine
         self._is_pending = is_pending
         self._recall = recall
-        self._fleet = fleet
+        self._sharing = sharing
         self._has_shared_limits = policy.has_shared_limits
         # Of all slots.
         self.listeners: list[Callable[[Slot], None]] = []
@@ -61,9 +61,8 @@ class SlotRegistry:
         self.has_servers = policy.ip_limit is not None
         self.overall: Budget | None = None
         if policy.global_limit:
-            self.overall = self._shared_budget(
-                Budget("the whole crawl", policy.global_limit), "all"
-            )
+            self.overall = Budget("the whole crawl", policy.global_limit)
+            sharing.join(self.overall, "all")
         self._proxies = LRU[str, Budget](policy.max_slots, _is_idle)
         self._servers = LRU[str, Budget](policy.max_slots, _is_idle)
         # By host, and by slot: there it is where the last answer came from.
@@ -141,9 +140,8 @@ class SlotRegistry:
         if address not in self._servers:
             limit = self._policy.ip_limit
             assert limit is not None
-            self._servers[address] = self._shared_budget(
-                Budget(address, limit), f"address:{address}"
-            )
+            server = self._servers[address] = Budget(address, limit)
+            self._sharing.join(server, f"address:{address}")
         return self._servers[address]
 
     def knows_way(self, request: Request) -> bool:
@@ -215,8 +213,7 @@ class SlotRegistry:
             from_finish=own.from_finish,
             listeners=self.listeners,
         )
-        if self._fleet is not None:
-            self._fleet.join(slot)
+        self._sharing.join(slot, f"slot:{key}")
         if own.bounds.adaptive and not self.has_set_rate(key):
             self._recall(slot, own.bounds.start_rate)
         return slot
@@ -247,15 +244,9 @@ class SlotRegistry:
             return None
         if proxy not in self._proxies:
             bounds = self._policy.bounds_within(limit)
-            self._proxies[proxy] = self._shared_budget(
-                Budget(proxy, limit, bounds), f"proxy:{proxy}"
-            )
+            budget = self._proxies[proxy] = Budget(proxy, limit, bounds)
+            self._sharing.join(budget, f"proxy:{proxy}")
         return self._proxies[proxy]
-
-    def _shared_budget(self, budget: Budget, name: str) -> Budget:
-        if self._fleet is not None:
-            self._fleet.join_budget(budget, name)
-        return budget
 
     def _may_forget(self, key: str, slot: Slot | None) -> bool:
         if slot is None:
