@@ -98,6 +98,7 @@ def check(slot: Slot) -> None:
     st.integers(0, 3),
 )
 @example("line\nbreak", b"[" * 60_000, b"[" * 60_000, [Outcome(Verdict.SERVED)], 1)
+@example("a", b'{"at":' + b"9" * 309 + b"}", b"{}", [Outcome(Verdict.SERVED)], 0)
 def shared_learning_may_be_anything(
     name: str, summary: bytes, text: bytes, outcomes: list[Outcome], revision: int
 ) -> None:
