@@ -91,7 +91,7 @@ class Budget(Referable):
     def claimable_at(self) -> float:
         """From when on one more request may be handed out, to be sent at once.
 
-        Those who wait at the gate go first. Of those on their way only the last one
+        Those that wait at the gate go first. Of those on their way only the last one
         counts: one that is delayed, say by a slow robots.txt, must not hold up all
         others.
         """

@@ -35,9 +35,9 @@ _FREE = "\x01free "
 
 
 class SlotRegistry:
-    """``is_pending`` tells whether requests of a slot wait anywhere: then it must not
-    be forgotten. ``recall`` tells a new slot what was learned of it earlier; it is
-    given the rate that the slot would start with."""
+    """``is_pending`` returns whether requests wait for a slot, which must not be
+    forgotten then. ``recall`` is called with a new slot, and the rate that it would
+    start with, to restore what was learned earlier."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class SlotRegistry:
         if not proxy and slot.key not in self._addresses and host in self._addresses:
             self._addresses[slot.key] = self._addresses[host]
         shared = self._shared(slot.key)
-        # Whoever goes through a proxy does not see the server's address.
+        # The server's address is not known to requests that go through a proxy.
         other = self._proxy(proxy) if proxy else self.server_of(host)
         if other is None or other in shared:
             return Route(slot, shared)
@@ -156,7 +156,7 @@ class SlotRegistry:
         self._addresses[self.key_for(request)] = address
 
     def learn_address(self, request: Request, response: Response, sent: Route) -> None:
-        """The answer tells at which address the host is."""
+        """Learn from a response at which address its host is."""
         if (
             self._policy.ip_limit is None
             or response.ip_address is None

@@ -5,7 +5,7 @@
 Permits per second of one process, with one permit a round trip and with more; the
 memory that a host takes in Redis; crawls of the same pages behind the same limit by
 one process without Redis, by one and by four with it; and a crawl at a fixed rate that
-nothing holds up, with the memory store and with Redis, by turns.
+nothing holds up, without Redis and with it, alternately.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def test_four_processes_find_one_limit_together(
     assert_all_pages_once(server)
     assert [len(result.items) for result in results] == [50] * PROCESSES
     assert server.refusals() <= 40
-    # Each refusal has cut the rate once, whoever has seen it.
+    # Each refusal has cut the rate once, whichever process has seen it.
     cuts = sum(result.stats.get("politeness/slowdowns", 0) for result in results)
     assert cuts <= server.refusals()
 
@@ -188,7 +188,7 @@ def test_a_refusal_of_one_silences_all(
     late = [a.at - at for a in server.arrivals if a.at > at]
     silence, index = max((b - a, n) for n, (a, b) in enumerate(pairwise([0.0, *late])))
     assert silence > 3 - LEASE - server.jitter
-    # Nobody sent anything after a lease was over.
+    # No process sent anything after its leases were over.
     latest = LEASE + 0.1 + server.jitter
     assert all(wait < latest for wait in late[:index])
 
@@ -223,7 +223,7 @@ def test_a_process_that_was_killed_is_soon_forgotten(
     for running in together.running[1:]:
         running.wait()
     after = [a.at for a in server.arrivals if a.at > killed_at]
-    # The gap that it left, and the whole rate for those who are still there.
+    # The gap that it left, and the whole rate for the processes that are still there.
     assert max(b - a for a, b in pairwise(after)) < 2.0 + server.lost
     assert after[-1] - after[0] < len(after) / 12 + server.lost
 
@@ -259,13 +259,13 @@ def test_the_crawl_goes_on_without_redis(
         assert result.stats["politeness/redis/outages"] == 1
         assert "Traceback" not in result.log
         assert "just under what the host allows" not in result.log
-    # Who waited for Redis would be held up for half a second at least.
+    # A process that waited for Redis would be held up for half a second at least.
     assert (
         max(result.stats["longest_stall"] for result in results) < 0.4 + server.jitter
     )
 
 
-def test_without_redis_from_the_start_nobody_goes_faster_than_the_start_rate(
+def test_without_redis_from_the_start_no_process_goes_faster_than_the_start_rate(
     site: Callable[..., Site],
 ) -> None:
     server = site(16)

@@ -106,7 +106,7 @@ class TestLeases:
         assert slot.permits.leases is not None
         assert not slot.permits.leases.wants_more(10.0)
 
-    def test_who_parts_goes_on_with_a_share_and_never_faster(self) -> None:
+    def test_a_parted_process_goes_on_with_a_share_and_never_faster(self) -> None:
         slot = granted(a_scope(), 5.0)
         assert slot.permits.leases is not None
         slot.permits.leases.members = 4
@@ -119,7 +119,7 @@ class TestLeases:
             sent += 1
         assert sent == pytest.approx(60 * BOUNDS.start_rate / 4, rel=0.02)
 
-    def test_who_parts_slows_down_when_refused(self) -> None:
+    def test_a_parted_process_slows_down_when_refused(self) -> None:
         slot = granted(a_scope(), 5.0)
         slot.part(5.0, chance=0.0)
         permit = slot.take(slot.ready_at)
@@ -146,7 +146,7 @@ class TestLeases:
         slot.join()
         assert slot.learner.model is model
 
-    def test_who_found_nobody_at_first_is_free_to_climb_later(self) -> None:
+    def test_a_process_that_was_alone_at_first_is_free_to_climb_later(self) -> None:
         slot = a_scope()
         slot.part(0.0, chance=0.0)
         slot.settle(slot.take(1.0), Outcome(Verdict.SERVED), 1.1, 0.5)
@@ -171,7 +171,7 @@ class TestLeases:
         assert slot.terms.gap - grace(slot.terms.gap) >= 5.0
 
 
-def test_a_clock_that_was_set_back_makes_nobody_deaf() -> None:
+def test_refusals_count_after_a_clock_was_set_back() -> None:
     model = HostModel(BOUNDS)
     for verdict, now in ((Verdict.SERVED, 9000.0), (Verdict.REFUSED, 9001.0)):
         permit = Permit(now, True, rate=10.0)
