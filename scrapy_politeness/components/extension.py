@@ -132,8 +132,7 @@ class PolitenessExtension:
         if self.parts.sampler is not None:
             tallies = self.parts.census_taker.tallies
             self.parts.sampler.begin(time.monotonic(), tallies)
-        if self.parts.fleet is not None:
-            self.parts.fleet.start()
+        self.parts.sharing.start()
         self._progress.start()
         if self._metrics is not None:
             self._metrics.start()

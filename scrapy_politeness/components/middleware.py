@@ -208,8 +208,7 @@ class PolitenessMiddleware:
         if flight.permit.resumed:
             parts.events.resumed(slot)
         parts.events.sent(flight, asked_at)
-        if parts.permits is not None:
-            parts.permits.sent(route)
+        parts.sharing.reserve(route, ahead=True)
         waited = flight.permit.sent_at - asked_at
         if waited >= NO_WAIT:
             stats = parts.stats

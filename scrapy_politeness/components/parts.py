@@ -18,10 +18,10 @@ from scrapy_politeness.scheduling.failing_pages import FailingPages
 from scrapy_politeness.scheduling.feedback import Feedback
 from scrapy_politeness.scheduling.gate import Gate
 from scrapy_politeness.scheduling.loop_lag import LoopLag
-from scrapy_politeness.scheduling.permits import Permits
 from scrapy_politeness.scheduling.registry import SlotRegistry
 from scrapy_politeness.scheduling.tickets import Tickets
 from scrapy_politeness.scheduling.timers import Alarm, Watch
+from scrapy_politeness.sharing.alone import Alone
 from scrapy_politeness.storage.records import Records
 from scrapy_politeness.storage.state_file import StateFile
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from scrapy_politeness.config.policy import Policy
     from scrapy_politeness.core.slot import Slot
     from scrapy_politeness.scheduling.slot_queue import SlotQueue
-    from scrapy_politeness.sharing.fleet import Fleet
+    from scrapy_politeness.sharing.port import Sharing
 
 
 class Parts:
@@ -49,17 +49,14 @@ class Parts:
         self.alarm = Alarm(self.engine.wake)
         self.queues: list[SlotQueue] = []
         self.records = _open_records(policy, spider)
-        self.fleet = self._open_fleet(spider)
+        self.sharing = self._open_sharing(spider)
         self.registry = SlotRegistry(
-            policy, self.engine, self._is_pending, self._recall, self.fleet
+            policy, self.engine, self._is_pending, self._recall, self.sharing
         )
-        self.permits: Permits | None = None
-        if self.fleet is not None:
-            self.permits = Permits(self.fleet, self.registry, self.pending)
         self.tickets = Tickets(self.engine)
         self._watch = Watch(self._look)
         self.loop_lag = LoopLag(lambda: self.tickets.sent > 0)
-        self.gate = Gate(self._watch.start, self.permits, spider)
+        self.gate = Gate(self._watch.start, self.sharing, spider)
         self.registry.listeners.append(self.gate.advance)
         self.census_taker = CensusTaker(
             self.registry, self.gate, self.queues, self.engine, self.stats
@@ -90,7 +87,7 @@ class Parts:
             policy,
             self.tickets,
             self.registry,
-            self.fleet,
+            self.sharing,
             self.records,
             self.events,
             self.dead_hosts,
@@ -114,17 +111,15 @@ class Parts:
         self.robots.wake()
 
     async def wait_stopped(self) -> None:
-        # The fleet first: what the last answers mean is known only when it has reported
-        # them.
-        if self.fleet is not None:
-            await self.fleet.close()
+        # First: what the last answers mean is known only when they have been reported.
+        await self.sharing.close()
         if self.records is not None:
             self.records.close()
             await self.records.wait_closed()
 
-    def _open_fleet(self, spider: Spider | None) -> Fleet | None:
+    def _open_sharing(self, spider: Spider | None) -> Sharing:
         if self.policy.redis_url is None:
-            return None
+            return Alone()
         if not is_asyncio_available():
             raise self.policy.error(
                 "redis_url",
@@ -132,16 +127,10 @@ class Parts:
                 "twisted.internet.asyncioreactor.AsyncioSelectorReactor",
             )
         # Optional: needs the package redis.
-        from scrapy_politeness.sharing.fleet import Fleet
+        from scrapy_politeness.sharing.redis.adapter import RedisSharing
 
-        return Fleet(
-            self.policy.redis_url,
-            self.policy,
-            learned=lambda *told: self.feedback.learned(*told),
-            silenced=lambda slot, wait: self.events.silenced(slot, wait),
-            pending=self.pending,
-            count=lambda name, number: self.stats.inc_value(name, number),
-            spider=spider,
+        return RedisSharing(
+            self.policy.redis_url, self.policy, self.stats, self.pending, spider
         )
 
     def _is_pending(self, slot: Slot) -> bool:
@@ -155,9 +144,7 @@ class Parts:
     def _recall(self, slot: Slot, start_rate: float) -> None:
         learned = self.records and self.records.recall(slot.key, start_rate)
         if learned:
-            # What is learned together is learned in the server's time.
-            now = self.fleet.server_now if self.fleet else time.monotonic()
-            slot.recall(learned, now)
+            slot.recall(learned, self.sharing.now)
             self.events.recalled(slot, learned)
 
     def _resume_pauses(self) -> None:
@@ -178,8 +165,6 @@ class Parts:
         if self.engine.is_closing:
             self.robots.wake()
             self.gate.reconsider()
-        elif self.fleet is not None:
-            self.gate.look_again()
         return self.gate.is_busy or self.robots.is_busy
 
 

@@ -3,122 +3,99 @@
 from __future__ import annotations
 
 import math
+from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.governor.control_law import Governor
 from scrapy_politeness.core.leases import LeaseTerms
 from scrapy_politeness.core.outcome import Outcome, Permit
-from scrapy_politeness.core.pace import HEAD_START, PROMPT, Pace
+from scrapy_politeness.core.pace import HEAD_START, PROMPT
+from scrapy_politeness.core.permits import Permits, Referable
 
 if TYPE_CHECKING:
     from scrapy_politeness.core.governor.control_law import Bounds
-    from scrapy_politeness.core.leases import Leases
     from scrapy_politeness.core.pace import Limit
 
 
-class Budget:
-    """Spreads ``limit`` evenly over all who share it.
+@dataclass(eq=False, repr=False, slots=True)
+class Budget(Referable):
+    """Spreads ``limit`` evenly over all slots that share it.
 
     With ``bounds``, refusals make it slower for a time. They never pause it:
     that is between one host and us.
 
     Where other processes share it, too, the leases of the slots are taken from it as
-    well, so that nobody has to wait for it any more. Who is not known to need it until
-    it is sent goes by ``leases`` of its own.
+    well, so that nothing has to wait for it here. A request that is not known to need
+    it before it is sent goes by leases of the budget's own.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_claimed_at",
-        "_floor",
-        "_governor",
-        "_interval",
-        "_last_claim",
-        "_pace",
-        "_share",
-        "key",
-        "leases",
-        "told_at",
-        "waiting",
-    )
+    key: str
+    limit: InitVar[Limit]
+    bounds: InitVar[Bounds | None] = None
+    permits: Permits = field(default_factory=Permits, init=False)
+    # How many wait for it at the gate.
+    waiting: int = field(default=0, init=False)
+    _interval: float = field(init=False)
+    _floor: float = field(init=False)
+    _governor: Governor | None = field(default=None, init=False)
+    _last_claim: object = field(default=None, init=False)
+    _claimed_at: float = field(default=-math.inf, init=False)
 
-    def __init__(self, key: str, limit: Limit, bounds: Bounds | None = None) -> None:
-        self.key = key
-        self._interval = limit.interval
-        self._floor = limit.floor
-        self._governor = None if bounds is None else Governor(bounds)
-        self._pace = Pace()
-        self._share = 1
-        self.leases: Leases | None = None
-        # While other processes share it: from when on it is of use to ask for more.
-        self.told_at: float | None = None
-        # How many wait for it at the gate.
-        self.waiting = 0
-        self._last_claim: object = None
-        self._claimed_at = -math.inf
+    def __post_init__(self, limit: Limit, bounds: Bounds | None) -> None:
+        self._interval, self._floor = limit.interval, limit.floor
+        if bounds is not None:
+            self._governor = Governor(bounds)
+
+    def __repr__(self) -> str:
+        return f"<Budget {self.key!r}: one in {self.interval:.3g} s>"
 
     @property
     def interval(self) -> float:
+        return self._own_interval * self.permits.share
+
+    @property
+    def _own_interval(self) -> float:
         if self._governor is None:
-            return self._interval * self._share
-        return max(self._interval, 1 / self._governor.rate) * self._share
+            return self._interval
+        return max(self._interval, 1 / self._governor.rate)
 
     @property
     def floor(self) -> float:
-        return self._floor * self._share
+        return self._floor * self.permits.share
 
     @property
     def ready_at(self) -> float:
-        if self.is_joined:
-            return -math.inf
-        return self._pace.ready_at(self.interval, self.floor)
+        return -math.inf if self.permits.is_joined else self.unseen_ready_at
 
     @property
     def unseen_ready_at(self) -> float:
-        """The same for those who are not known to need it before they are sent."""
-        if self.leases is None or not self.is_joined:
-            return self.ready_at
-        return self.leases.ready_at(self.interval)
-
-    @property
-    def is_joined(self) -> bool:
-        return self.told_at is not None
+        """The same for requests that are not known to need it before they are sent."""
+        return self.permits.pace.ready_at(self.interval, self.floor)
 
     def has_permit(self, now: float) -> bool:
-        return self.leases is None or not self.is_joined or self.leases.has_permit(now)
+        return self.permits.pace.has_permit(now)
 
-    def join(self, leases: Leases) -> None:
-        """From now on, other processes share it."""
-        self._share = 1
-        self.told_at = -math.inf
-        self.leases = leases
+    def join(self, members: int = 1) -> None:
+        """From now on, share it with other processes."""
+        self.permits.join(members)
+
+    def part(self, now: float, chance: float) -> None:
+        """Go on alone, with an equal share; see ``Permits.part``."""
+        self.permits.part(now, chance, self._own_interval)
 
     @property
     def terms(self) -> LeaseTerms:
         return LeaseTerms(self.interval, self.interval, self.floor)
 
-    def told(self, at: float) -> None:
-        """It is of no use to ask for more before."""
-        if self.is_joined:
-            self.told_at = at
-
-    def part(self, now: float, chance: float) -> None:
-        """Go on alone, with an equal share; see ``Slot.part``."""
-        assert self.leases is not None
-        self.told_at = None
-        self._share = max(1, self.leases.members)
-        self._pace = Pace()
-        self._pace.restart(now - chance * self.interval)
-
     @property
     def claimable_at(self) -> float:
         """From when on one more request may be handed out, to be sent at once.
 
-        Those who wait at the gate go first. Of those on their way only the last one
+        Those that wait at the gate go first. Of those on their way only the last one
         counts: one that is delayed, say by a slow robots.txt, must not hold up all
         others.
         """
-        if self.is_joined:
+        if self.permits.is_joined:
             return -math.inf
         ready_at = self.ready_at - HEAD_START + self.waiting * self.interval
         if self._last_claim is None:
@@ -138,19 +115,17 @@ class Budget:
         return not busy and self.ready_at <= now
 
     def take(self, now: float) -> Permit:
-        """Let one request through. One that is early, because nobody knew that it
-        belongs here, is paid for by the next ones."""
-        permit = self._permit(now, now - self.ready_at)
-        if not self.is_joined:
-            self._pace.take(now, self.interval, self.floor)
-        return permit
+        """Let one request through. One that is early, because it was not known to
+        belong here, is paid for by the next ones."""
+        return (
+            self._permit(now, math.inf)
+            if self.permits.is_joined
+            else self.take_unseen(now)
+        )
 
     def take_unseen(self, now: float) -> Permit:
-        if self.leases is None or not self.is_joined:
-            return self.take(now)
-        permit = self._permit(now, self.leases.lateness(now, self.interval))
-        self.leases.take(now, self.interval)
-        return permit
+        late = self.permits.pace.take(now, self.interval, self.floor)
+        return self._permit(now, late)
 
     def _permit(self, now: float, late: float) -> Permit:
         interval = self.interval

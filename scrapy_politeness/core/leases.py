@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_politeness.core.pace import HEAD_START, is_enough
@@ -11,29 +12,28 @@ from scrapy_politeness.core.pace import HEAD_START, is_enough
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# Seconds. So far ahead send times are reserved. It is also how long the others take
-# to notice that one of them was refused, and how long what a process that was killed
-# had reserved is lost to them.
+# Seconds. How far ahead send times are reserved. It is also how long the others take to
+# notice that one of them was refused, and for how long they lose what a process had
+# reserved that was killed.
 HORIZON = 0.2
 
 # When what is reserved lasts for less than this, it is time to ask for more.
 _LOW_WATER = HORIZON / 2
 
-# A lease that was not used for so long lapses: requests of other processes follow.
+# A lease that is not used within this time lapses: requests of other processes follow.
 # Where there is time between them, it may be a little longer.
 _GRACE = 0.03
 _LONGEST_GRACE = 0.1
 _GRACE_SHARE = 0.05
 
-
-# By so much two leases may come closer to each other on their way here: the server's
-# time is not known better than a round trip takes.
+# By how much two leases may come closer to each other on their way here: the server's
+# time is known only to within a round trip.
 _TOLERANCE = HORIZON
 
 
 class Lease(NamedTuple):
-    """One request may go ``at`` that time; it could have gone ``late`` seconds earlier
-    if anybody had asked."""
+    """One request may go ``at`` that time. It could have gone ``late`` seconds earlier
+    if a process had asked."""
 
     at: float
     late: float
@@ -54,6 +54,7 @@ class LeaseTerms(NamedTuple):
         return max(self.interval, self.gap)
 
 
+@dataclass(eq=False, slots=True)
 class Leases:
     """Answers the same questions as a ``Pace``, from send times that were reserved for
     this process. How they are spaced is decided where they are reserved.
@@ -63,30 +64,17 @@ class Leases:
     were taken from, too.
     """
 
-    __slots__ = (
-        "_alone_at",
-        "_ask_at",
-        "_grace",
-        "_leases",
-        "cuts",
-        "is_asked",
-        "is_blocked",
-        "members",
-        "taken_from",
-    )
-
-    def __init__(self) -> None:
-        self.members = 1
-        self.taken_from: object = ()
-        self.cuts = 0
-        self.is_asked = False
-        # Until it is known what a refusal means for all.
-        self.is_blocked = False
-        self._leases: deque[Lease] = deque()
-        self._ask_at = -math.inf
-        self._grace = _GRACE
-        # When the next one would be due if all were evenly spread.
-        self._alone_at = -math.inf
+    members: int = 1
+    cuts: int = 0
+    taken_from: object = ()
+    is_asked: bool = False
+    # Until it is known what a refusal means for all.
+    is_blocked: bool = False
+    _leases: deque[Lease] = field(default_factory=deque)
+    _ask_at: float = -math.inf
+    _grace: float = _GRACE
+    # When the next one would be due if all were evenly spread.
+    _alone_at: float = -math.inf
 
     def __len__(self) -> int:
         return len(self._leases)
@@ -113,12 +101,12 @@ class Leases:
         self._leases.clear()
         self._ask_at = ask_at
 
-    def start_anew(self) -> None:
+    def clear(self) -> None:
         self.is_asked = self.is_blocked = False
         self.void(-math.inf)
 
     def refused(self, cuts: int) -> bool:
-        """A request that was sent after so many cuts was refused. Return whether it
+        """A request that was sent after that many cuts was refused. Return whether it
         is the first of its flight."""
         if cuts < self.cuts or self.is_blocked:
             return False
@@ -139,7 +127,7 @@ class Leases:
         return is_due and self.taken_from == shared
 
     def has_lease_for(self, claims: int, now: float, shared: object = ()) -> bool:
-        """Tell whether one more can be handed out while so many are on their way."""
+        """Tell whether one more can be handed out with those ``claims`` under way."""
         self._lapse(now)
         return len(self._leases) > claims and self.taken_from == shared
 
@@ -170,17 +158,14 @@ class Leases:
         is_unsure = self.is_asked or self.is_blocked
         return math.inf if is_unsure or claims else self._ask_at
 
-    def lateness(self, now: float, interval: float, floor: float = 0.0) -> float:
-        if not self._leases:
-            return math.inf
-        return now - self._leases[0].at + self._leases[0].late
-
     def idle_at(self, interval: float, floor: float = 0.0) -> float:
         return self.ready_at(interval, floor)
 
-    def take(self, now: float, interval: float, floor: float = 0.0) -> None:
-        if self._leases:
-            self._leases.popleft()
+    def take(self, now: float, interval: float, floor: float = 0.0) -> float:
+        if not self._leases:
+            return math.inf
+        lease = self._leases.popleft()
+        return now - lease.at + lease.late
 
     def restart(self, now: float) -> None:
         self.void(now)
@@ -198,12 +183,12 @@ class Leases:
 
 def grace(interval: float) -> float:
     """Return for how long after its time a lease may be used. The next one is not put
-    off for that: whoever wants an interval kept has to add it."""
+    off for that: to keep an interval, add it."""
     return max(_GRACE, min(_GRACE_SHARE * interval, _LONGEST_GRACE))
 
 
 def worth_asking(next_at: float, interval: float) -> float:
     """Return from when on to ask for what there will be at ``next_at``: in time to
     reserve several at once; but a single one only when it can be used at once, or
-    everybody might have to wait for the next."""
+    all processes might have to wait for the next."""
     return next_at - _LOW_WATER if interval < HORIZON else next_at

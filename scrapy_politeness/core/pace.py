@@ -118,10 +118,6 @@ class Pace:
     def has_permit(self, now: float, shared: object = ()) -> bool:
         return True
 
-    def lateness(self, now: float, interval: float, floor: float = 0.0) -> float:
-        """Return how long ago one more request could have been sent."""
-        return now - self.ready_at(interval, floor)
-
     def claimable_at(
         self,
         claims: int,
@@ -145,7 +141,8 @@ class Pace:
         missing = self._burst - self._tokens
         return max(self._at + missing * interval, self._last + floor)
 
-    def take(self, now: float, interval: float, floor: float = 0.0) -> None:
+    def take(self, now: float, interval: float, floor: float = 0.0) -> float:
+        """Return for how long the request could have gone already."""
         late = now - self.ready_at(interval, floor)
         on_time = 0 <= late <= min(_FORGIVEN_LATENESS, interval / 2)
         at = now - late if on_time else now
@@ -153,6 +150,7 @@ class Pace:
         self._tokens = min(self._burst, tokens) - 1
         self._at = at
         self._last = now
+        return late
 
     def restart(self, now: float) -> None:
         """Count the spacing from now, as if a request had just started."""

@@ -45,7 +45,7 @@ class Route(NamedTuple):
 
     def lacks_permit(self, now: float) -> bool:
         """Tell whether budgets that other processes share have to be asked first."""
-        if self.slot.leases is None and not self.unseen:
+        if not self.slot.permits.is_joined and not self.unseen:
             return False
         return not self.slot.has_permit(now, self.shared) or any(
             not budget.has_permit(now) for budget in self.unseen

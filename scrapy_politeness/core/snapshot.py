@@ -68,7 +68,8 @@ def number(
     """Infinite ones included, unless they are to be ``finite``."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         raise ValueError(f"not a number: {value!r:.80}")
-    is_large = abs(value) > _LARGEST and (finite or not math.isinf(value))
+    # Compared, not converted: an integer may be too large for a float.
+    is_large = abs(value) > _LARGEST and (finite or abs(value) != math.inf)
     if is_large or not low <= value <= high:
         raise ValueError(f"out of range: {value!r:.80}")
     return float(value)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from scrapy_politeness.scheduling.loop_lag import LoopLag
     from scrapy_politeness.scheduling.registry import SlotRegistry
     from scrapy_politeness.scheduling.tickets import Ticket, Tickets
-    from scrapy_politeness.sharing.fleet import Fleet
+    from scrapy_politeness.sharing.port import Sharing
     from scrapy_politeness.storage.records import Records
 
 # A request takes five turns of the event loop or more. Where one turn takes more than
@@ -36,11 +36,14 @@ class Feedback:
     policy: Policy
     tickets: Tickets
     registry: SlotRegistry
-    fleet: Fleet | None
+    sharing: Sharing
     records: Records | None
     listener: Listener
     dead_hosts: DeadHosts
     loop_lag: LoopLag
+
+    def __post_init__(self) -> None:
+        self.sharing.hear(self)
 
     def end(self, ticket: Ticket, outcome: Outcome) -> None:
         flight = ticket.end(outcome)
@@ -61,6 +64,10 @@ class Feedback:
         self.listener.settled(slot, outcome, change, time.monotonic())
         self.dead_hosts.learned(slot, outcome, change)
 
+    def silenced(self, slot: Slot, seconds: float) -> None:
+        """A host has asked another process for silence."""
+        self.listener.silenced(slot, seconds)
+
     def forget(self, slot: Slot) -> bool:
         """Return to the settings; return whether that has ended a pause."""
         self.registry.reset(slot.key)
@@ -70,8 +77,7 @@ class Feedback:
         self._save_pause(slot)
         if self.records is not None:
             self.records.forget(slot.key)
-        if self.fleet is not None:
-            self.fleet.forget(slot)
+        self.sharing.forget(slot)
         return was_paused
 
     def _settle(self, flight: Flight, outcome: Outcome) -> None:
@@ -90,11 +96,7 @@ class Feedback:
             for budget, permit in zip(budgets, flight.shared, strict=True):
                 if budget.settle(permit, outcome, now, chance):
                     self.listener.proxy_slowed(budget, outcome)
-        if self.fleet is not None and slot.is_joined:
-            self.fleet.settled(slot, flight.permit, outcome, now, chance)
-        else:
-            change = slot.settle(flight.permit, outcome, now, chance)
-            self.learned(slot, outcome, change)
+        self.sharing.save(slot, flight.permit, outcome, now, chance)
 
     def _save_pause(self, slot: Slot) -> None:
         if self.records is not None:

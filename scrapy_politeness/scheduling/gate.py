@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from scrapy_politeness.core.route import Flight, Route
     from scrapy_politeness.core.slot import Slot
-    from scrapy_politeness.scheduling.permits import Permits
     from scrapy_politeness.scheduling.tickets import Ticket
+    from scrapy_politeness.sharing.port import Sharing
 
     Leaves = Callable[[float, float], bool]
 
@@ -35,6 +35,9 @@ logger = logging.getLogger(__name__)
 
 # Seconds. For a shorter wait, no request is sent away while the crawl goes on.
 SHORT_WAIT = 1.0
+
+# Seconds after which permits are asked for again, in case that an answer was lost.
+_RESERVE_AGAIN = 1.0
 
 
 class _Place(NamedTuple):
@@ -115,12 +118,12 @@ class Gate:
     def __init__(
         self,
         watch: Callable[[], None],
-        permits: Permits | None,
+        sharing: Sharing,
         spider: Spider | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._watch = watch
-        self._permits = permits
+        self._sharing = sharing
         self._log = logging.LoggerAdapter(logger, {"spider": spider})
         self._clock = clock
         self._slots: dict[Slot, _Lines] = {}
@@ -192,11 +195,6 @@ class Gate:
             lines.is_advancing = False
             self._plan(slot, lines, now)
 
-    def look_again(self) -> None:
-        """An answer from Redis may never have come."""
-        for slot in list(self._slots):
-            self.advance(slot)
-
     def reconsider(self) -> None:
         """Send away all that leave rather than wait as long as it will take."""
         now = self._clock()
@@ -212,20 +210,16 @@ class Gate:
         if not lines.places:
             del self._slots[slot]
         elif slot.has_room:
-            waits = [_wait(route, now) for route in self._due_by_time(lines, now)]
-            if waits:
-                lines.timer = call_later(min(waits), self.advance, slot)
+            wait = min(self._wait_or_reserve(route, now) for route in lines.places)
+            lines.timer = call_later(wait, self.advance, slot)
 
-    def _due_by_time(self, lines: _Lines, now: float) -> list[Route]:
-        """Return the routes that only have to wait. For the others, ask for permits;
-        the answer will call ``advance``."""
-        by_time = []
-        for route in lines.places:
-            if self._permits and route.ready_at <= now and route.lacks_permit(now):
-                self._permits.want(route)
-            else:
-                by_time.append(route)
-        return by_time
+    def _wait_or_reserve(self, route: Route, now: float) -> float:
+        """Return when to look again. Where only permits are missing, the slot announces
+        that they are there, as a rule earlier."""
+        if route.ready_at > now or not route.lacks_permit(now):
+            return _wait(route, now)
+        self._sharing.reserve(route)
+        return _RESERVE_AGAIN
 
     def _send_away(self, lines: _Lines, now: float, *, in_line: bool = False) -> None:
         for place in lines.send_away(now, in_line=in_line):

@@ -10,8 +10,9 @@ from scrapy_politeness.core.time_heap import TimeHeap
 
 if TYPE_CHECKING:
     from scrapy_politeness.core.budget import Budget
-    from scrapy_politeness.scheduling.permits import Permits
+    from scrapy_politeness.core.slot import Slot
     from scrapy_politeness.scheduling.registry import SlotRegistry
+    from scrapy_politeness.sharing.port import Sharing
     from scrapy_politeness.storage.backlog import Backlog
 
 # Seconds.
@@ -26,15 +27,16 @@ class ReadySlots:
     """
 
     def __init__(
-        self, registry: SlotRegistry, permits: Permits | None, backlog: Backlog
+        self, registry: SlotRegistry, sharing: Sharing, backlog: Backlog
     ) -> None:
         self._registry = registry
-        self._permits = permits
+        self._sharing = sharing
+        self._is_remote = sharing.is_remote
         self._backlog = backlog
         # By slot, by slot where nothing limits it, and by address. The first two differ
         # only where there is something that all limited slots wait for.
         self._limited = TimeHeap()
-        has_common = registry.overall is not None or permits is not None
+        has_common = registry.overall is not None or sharing.is_remote
         self._free = TimeHeap() if has_common else self._limited
         self._servers = TimeHeap()
         self._lines: dict[str, deque[str]] = {}
@@ -80,7 +82,7 @@ class ReadySlots:
         """When a slot may send at the earliest, unless an answer comes before."""
         if self._are_independent:
             return self._limited.next_time
-        if self._permits is not None and self._permits.asks_enough:
+        if self._sharing.is_busy:
             return self._free.next_time
         limited = min(self._limited.next_time, self._servers.next_time)
         overall = self._registry.overall
@@ -99,7 +101,7 @@ class ReadySlots:
             slot_key = self._of_line(key, now) if first is self._servers else key
             if slot_key is not None and self._may_go(slot_key, now, first):
                 return slot_key
-            if self._permits is not None and self._permits.asks_enough:
+            if self._sharing.is_busy:
                 return None
 
     def _first_heap(self) -> TimeHeap:
@@ -119,11 +121,26 @@ class ReadySlots:
     def _claimable_at(self, slot_key: str, now: float) -> float:
         """Return from when on a request of the slot may be handed out."""
         known = self._registry.slots.get(slot_key)
-        if known is not None and known.is_dead and known.is_given_up(now):
+        if known is None:
+            overall = self._registry.overall
+            if overall is None or self._registry.is_free(slot_key):
+                return -math.inf
+            return overall.permits.ask_at
+        if known.is_dead and known.is_given_up(now):
             return -math.inf
-        if self._permits is not None and not self._registry.is_free(slot_key):
-            return self._permits.claimable_at(known)
-        return -math.inf if known is None else known.claimable_at
+        if not known.permits.is_joined:
+            return known.claimable_at
+        return max(known.claimable_at, self._reservable_at(known))
+
+    def _reservable_at(self, slot: Slot) -> float:
+        """Return when the budgets that a slot shares with others may have something
+        for it, if it needs that."""
+        leases = slot.permits.leases
+        if leases is not None and len(leases) > slot.claims:
+            return -math.inf
+        route = self._registry.queue_route(slot.key)
+        budgets = () if route is None else route.shared
+        return max((b.permits.ask_at for b in budgets), default=-math.inf)
 
     def _may_go(self, slot_key: str, now: float, found_in: TimeHeap) -> bool:
         if slot_key not in self._backlog.ready:
@@ -133,7 +150,7 @@ class ReadySlots:
         if ready_at > now:
             self._heap_of(slot_key).put(slot_key, ready_at)
             return False
-        if self._permits is not None and not self._is_paid_for(slot_key, now):
+        if self._is_remote and not self._has_permit(slot_key, now):
             # At least a moment later, or the search would never end.
             at = max(now + _A_MOMENT, self._claimable_at(slot_key, now))
             self._heap_of(slot_key).put(slot_key, at)
@@ -148,12 +165,27 @@ class ReadySlots:
         self._join_line(slot_key, server)
         return False
 
-    def _is_paid_for(self, slot_key: str, now: float) -> bool:
-        # What will not be sent needs no permit.
-        assert self._permits is not None
-        if self._is_given_up(slot_key, now):
+    def _has_permit(self, slot_key: str, now: float) -> bool:
+        """Tell whether a request of this slot, which is due, has a permit, or needs
+        none to be handed out. If not, one is reserved, and the slot announces it."""
+        if self._registry.is_free(slot_key):
             return True
-        return self._permits.may_hand_out(slot_key, now)
+        slot = self._registry.seen(slot_key)
+        if slot is None and self._registry.overall is not None:
+            # Its own budget is untouched, but that of the whole crawl may not be.
+            slot = self._registry.slot(slot_key)
+        # On a long way, a lease would lapse; what is given up is not sent.
+        if slot is None or slot.way or slot.is_given_up(now):
+            return True
+        leases = slot.permits.leases
+        route = self._registry.queue_route(slot_key)
+        if leases is None or not slot.permits.is_joined or route is None:
+            return True
+        if leases.has_lease_for(slot.claims, now, route.shared):
+            return True
+        if not self._sharing.is_busy:
+            self._sharing.reserve(route)
+        return False
 
     def _is_given_up(self, slot_key: str, now: float) -> bool:
         known = self._registry.slots.get(slot_key)

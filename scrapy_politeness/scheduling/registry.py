@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from scrapy_politeness.config.policy import Policy
     from scrapy_politeness.config.slots import SlotPolicy
     from scrapy_politeness.http.scrapy_internals import Engine
-    from scrapy_politeness.sharing.fleet import Fleet
+    from scrapy_politeness.sharing.port import Sharing
 
 # Lets one request pass without waiting.
 EXEMPT = "politeness_exempt"
@@ -35,9 +35,9 @@ _FREE = "\x01free "
 
 
 class SlotRegistry:
-    """``is_pending`` tells whether requests of a slot wait anywhere: then it must not
-    be forgotten. ``recall`` tells a new slot what was learned of it earlier; it is
-    given the rate that the slot would start with."""
+    """``is_pending`` returns whether requests wait for a slot, which must not be
+    forgotten then. ``recall`` is called with a new slot, and the rate that it would
+    start with, to restore what was learned earlier."""
 
     def __init__(
         self,
@@ -45,13 +45,13 @@ class SlotRegistry:
         engine: Engine,
         is_pending: Callable[[Slot], bool],
         recall: Callable[[Slot, float], None],
-        fleet: Fleet | None = None,
+        sharing: Sharing,
     ) -> None:
         self._policy = policy
         self._engine = engine
         self._is_pending = is_pending
         self._recall = recall
-        self._fleet = fleet
+        self._sharing = sharing
         self._has_shared_limits = policy.has_shared_limits
         # Of all slots.
         self.listeners: list[Callable[[Slot], None]] = []
@@ -61,9 +61,8 @@ class SlotRegistry:
         self.has_servers = policy.ip_limit is not None
         self.overall: Budget | None = None
         if policy.global_limit:
-            self.overall = self._shared_budget(
-                Budget("the whole crawl", policy.global_limit), "all"
-            )
+            self.overall = Budget("the whole crawl", policy.global_limit)
+            sharing.join(self.overall, "all")
         self._proxies = LRU[str, Budget](policy.max_slots, _is_idle)
         self._servers = LRU[str, Budget](policy.max_slots, _is_idle)
         # By host, and by slot: there it is where the last answer came from.
@@ -106,7 +105,7 @@ class SlotRegistry:
         if not proxy and slot.key not in self._addresses and host in self._addresses:
             self._addresses[slot.key] = self._addresses[host]
         shared = self._shared(slot.key)
-        # Whoever goes through a proxy does not see the server's address.
+        # The server's address is not known to requests that go through a proxy.
         other = self._proxy(proxy) if proxy else self.server_of(host)
         if other is None or other in shared:
             return Route(slot, shared)
@@ -141,9 +140,8 @@ class SlotRegistry:
         if address not in self._servers:
             limit = self._policy.ip_limit
             assert limit is not None
-            self._servers[address] = self._shared_budget(
-                Budget(address, limit), f"address:{address}"
-            )
+            server = self._servers[address] = Budget(address, limit)
+            self._sharing.join(server, f"address:{address}")
         return self._servers[address]
 
     def knows_way(self, request: Request) -> bool:
@@ -158,7 +156,7 @@ class SlotRegistry:
         self._addresses[self.key_for(request)] = address
 
     def learn_address(self, request: Request, response: Response, sent: Route) -> None:
-        """The answer tells at which address the host is."""
+        """Learn from a response at which address its host is."""
         if (
             self._policy.ip_limit is None
             or response.ip_address is None
@@ -215,8 +213,7 @@ class SlotRegistry:
             from_finish=own.from_finish,
             listeners=self.listeners,
         )
-        if self._fleet is not None:
-            self._fleet.join(slot)
+        self._sharing.join(slot, f"slot:{key}")
         if own.bounds.adaptive and not self.has_set_rate(key):
             self._recall(slot, own.bounds.start_rate)
         return slot
@@ -247,15 +244,9 @@ class SlotRegistry:
             return None
         if proxy not in self._proxies:
             bounds = self._policy.bounds_within(limit)
-            self._proxies[proxy] = self._shared_budget(
-                Budget(proxy, limit, bounds), f"proxy:{proxy}"
-            )
+            budget = self._proxies[proxy] = Budget(proxy, limit, bounds)
+            self._sharing.join(budget, f"proxy:{proxy}")
         return self._proxies[proxy]
-
-    def _shared_budget(self, budget: Budget, name: str) -> Budget:
-        if self._fleet is not None:
-            self._fleet.join_budget(budget, name)
-        return budget
 
     def _may_forget(self, key: str, slot: Slot | None) -> bool:
         if slot is None:

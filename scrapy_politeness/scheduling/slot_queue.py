@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from scrapy_politeness.http.scrapy_internals import Engine
     from scrapy_politeness.scheduling.feedback import Feedback
     from scrapy_politeness.scheduling.listener import Listener
-    from scrapy_politeness.scheduling.permits import Permits
     from scrapy_politeness.scheduling.registry import SlotRegistry
     from scrapy_politeness.scheduling.tickets import Tickets
     from scrapy_politeness.scheduling.timers import Alarm
+    from scrapy_politeness.sharing.port import Sharing
     from scrapy_politeness.storage.backlog import Backlog
 
 
@@ -32,7 +32,7 @@ class CrawlParts(Protocol):
     alarm: Alarm
     registry: SlotRegistry
     tickets: Tickets
-    permits: Permits | None
+    sharing: Sharing
     feedback: Feedback
 
     @property
@@ -74,7 +74,7 @@ class SlotQueue:
         self._next_release = backlog.next_release
         # Until then nothing may go, unless something changes.
         self._nothing_before = -math.inf
-        self._ready_slots = ReadySlots(parts.registry, parts.permits, backlog)
+        self._ready_slots = ReadySlots(parts.registry, parts.sharing, backlog)
         now = time.monotonic()
         for slot_key in backlog.ready:
             self._ready_slots.plan(slot_key, now)

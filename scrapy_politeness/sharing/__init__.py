@@ -1,1 +1,1 @@
-"""Budgets and learned rates that several processes share through Redis."""
+"""Rate limits and learned rates that several processes share: a port, and adapters."""

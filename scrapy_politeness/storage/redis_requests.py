@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
-from scrapy_politeness.sharing.redis import escaped
+from scrapy_politeness.sharing.redis.keys import escaped
 from scrapy_politeness.storage.marks import USUAL
 
 if TYPE_CHECKING:

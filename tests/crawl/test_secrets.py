@@ -107,7 +107,7 @@ def test_secrets_are_written_nowhere(site: Callable[..., Site], tmp_path: Path) 
     assert "robots.txt of http://a.example says 'Crawl-delay: x'" in log
     assert "robots.txt of http://a.example asks for 900 s" in log
     assert "<GET http://a.example/refused?…> was refused (429)" in log
-    assert "Budgets are shared with all at Redis, 127.0.0.1:" in log
+    assert "Sharing rate limits through Redis at 127.0.0.1:" in log
 
 
 def test_a_wrong_password_of_redis_is_not_told(site: Callable[..., Site]) -> None:
@@ -116,7 +116,7 @@ def test_a_wrong_password_of_redis_is_not_told(site: Callable[..., Site]) -> Non
         settings = fixed(20, POLITENESS_REDIS_URL=url)
         result = crawl(urls=site(3).page_urls(), settings=settings)
     assert len(result.items) == 3
-    assert "cannot be used now" in result.log
+    assert "is unavailable" in result.log
     assert SECRET not in result.log
 
 

@@ -93,7 +93,7 @@ def wait_for_members(redis: RedisServer) -> None:
     """Until all processes know of each other."""
     client = redis.client()
     deadline = time.monotonic() + 60
-    while client.zcard("politeness:{slot:127.0.0.1}:members") < PROCESSES:
+    while client.zcard("politeness:1:{slot:127.0.0.1}:members") < PROCESSES:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     time.sleep(1)
@@ -107,7 +107,7 @@ def test_four_processes_find_one_limit_together(
     assert_all_pages_once(server)
     assert [len(result.items) for result in results] == [50] * PROCESSES
     assert server.refusals() <= 40
-    # Each refusal has cut the rate once, whoever has seen it.
+    # Each refusal has cut the rate once, whichever process has seen it.
     cuts = sum(result.stats.get("politeness/slowdowns", 0) for result in results)
     assert cuts <= server.refusals()
 
@@ -188,7 +188,7 @@ def test_a_refusal_of_one_silences_all(
     late = [a.at - at for a in server.arrivals if a.at > at]
     silence, index = max((b - a, n) for n, (a, b) in enumerate(pairwise([0.0, *late])))
     assert silence > 3 - LEASE - server.jitter
-    # Nobody sent anything after a lease was over.
+    # No process sent anything after its leases were over.
     latest = LEASE + 0.1 + server.jitter
     assert all(wait < latest for wait in late[:index])
 
@@ -203,7 +203,7 @@ def test_a_new_process_starts_with_what_the_others_know(
     refusals, before = server.refusals(), len(server.arrivals)
     assert refusals
     if how == "a while later":
-        redis_server.client().delete("politeness:{slot:127.0.0.1}:lore")
+        redis_server.client().delete("politeness:1:{slot:127.0.0.1}:learned")
     urls = [f"{url}?again" for url in server.page_urls()[:60]]
     assert len(crawl(urls=urls, settings=settings).items) == 60
     assert server.refusals() <= refusals + 12
@@ -223,7 +223,7 @@ def test_a_process_that_was_killed_is_soon_forgotten(
     for running in together.running[1:]:
         running.wait()
     after = [a.at for a in server.arrivals if a.at > killed_at]
-    # The gap that it left, and the whole rate for those who are still there.
+    # The gap that it left, and the whole rate for the processes that are still there.
     assert max(b - a for a, b in pairwise(after)) < 2.0 + server.lost
     assert after[-1] - after[0] < len(after) / 12 + server.lost
 
@@ -254,18 +254,18 @@ def test_the_crawl_goes_on_without_redis(
     assert most_in_a_second(server) <= 20 + IN_A_LEASE
     assert any(away_at + 2 < a.at < back_at for a in server.arrivals)
     for result in results:
-        assert result.log.count("cannot be used now") == 1
+        assert result.log.count("is unavailable") == 1
         assert result.log.count("is back") == 1
         assert result.stats["politeness/redis/outages"] == 1
         assert "Traceback" not in result.log
         assert "just under what the host allows" not in result.log
-    # Who waited for Redis would be held up for half a second at least.
+    # A process that waited for Redis would be held up for half a second at least.
     assert (
         max(result.stats["longest_stall"] for result in results) < 0.4 + server.jitter
     )
 
 
-def test_without_redis_from_the_start_nobody_goes_faster_than_the_start_rate(
+def test_without_redis_from_the_start_no_process_goes_faster_than_the_start_rate(
     site: Callable[..., Site],
 ) -> None:
     server = site(16)
@@ -276,7 +276,7 @@ def test_without_redis_from_the_start_nobody_goes_faster_than_the_start_rate(
     }
     result = crawl(urls=server.page_urls(), settings=settings)
     assert_all_pages_once(server)
-    assert result.log.count("cannot be used now") == 1
+    assert result.log.count("is unavailable") == 1
     assert "s3cret" not in result.log
     times = [arrival.at for arrival in server.arrivals]
     assert times[-1] - times[0] > 15 / 5 - server.jitter
@@ -288,7 +288,7 @@ def test_a_cluster_that_is_not_there(site: Callable[..., Site]) -> None:
     settings = {**fixed(20), "POLITENESS_REDIS_URL": url}
     result = crawl(urls=server.page_urls(), settings=settings)
     assert_all_pages_once(server)
-    assert result.log.count("cannot be used now") == 1
+    assert result.log.count("is unavailable") == 1
     assert "Traceback" not in result.log
 
 
@@ -297,7 +297,7 @@ def test_redis_that_comes_later_is_joined(site: Callable[..., Site]) -> None:
     redis = RedisServer()
     settings = {**SEARCHING, "POLITENESS_REDIS_URL": redis.url}
     with start_crawl(urls=server.page_urls(), settings=settings) as running:
-        running.wait_for_log("goes on alone, no faster than the start rate")
+        running.wait_for_log("continues alone, no faster than the start rate")
         with redis:
             result = running.wait()
     assert_all_pages_once(server)
@@ -340,10 +340,10 @@ def test_a_reset_holds_for_all(
     settings = {**SEARCHING, "POLITENESS_REDIS_URL": redis_server.url}
     crawl(urls=server.page_urls(), settings=settings)
     client = redis_server.client()
-    assert client.exists("politeness:{slot:127.0.0.1}:gist")
+    assert client.exists("politeness:1:{slot:127.0.0.1}:summary")
     crawl(Resetter, urls=[server.page_urls()[0]], settings=settings)
-    assert not client.exists("politeness:{slot:127.0.0.1}:gist")
-    saved = client.hget("politeness:{slot:127.0.0.1}:lore", "s")
+    assert not client.exists("politeness:1:{slot:127.0.0.1}:summary")
+    saved = client.hget("politeness:1:{slot:127.0.0.1}:learned", "s")
     assert isinstance(saved, bytes)
     assert json.loads(saved)["governor"]["rate"] == SEARCHING["POLITENESS_START_RATE"]
 
@@ -361,14 +361,14 @@ def test_a_server_that_lost_its_memory_is_told_again(
     client.script_flush()
     together.wait()
     assert_all_pages_once(server)
-    assert client.exists("politeness:{slot:127.0.0.1}:lore")
+    assert client.exists("politeness:1:{slot:127.0.0.1}:learned")
 
 
 def test_damaged_values_are_dropped_with_a_warning(
     site: Callable[..., Site], redis_server: RedisServer
 ) -> None:
     client = redis_server.client()
-    key = "politeness:{slot:127.0.0.1}:lore"
+    key = "politeness:1:{slot:127.0.0.1}:learned"
     damaged: dict[Any, Any] = {
         "v": 7,
         "g": 0,
@@ -393,7 +393,7 @@ def test_all_keys_expire(site: Callable[..., Site], redis_server: RedisServer) -
     client = redis_server.client()
     keys = list(client.scan_iter())
     assert len(keys) == 3
-    assert all(key.startswith(b"politeness:{slot:127.0.0.1}:") for key in keys)
+    assert all(key.startswith(b"politeness:1:{slot:127.0.0.1}:") for key in keys)
     assert all(0 < client.ttl(key) <= 7 * 86400 for key in keys)
 
 
@@ -433,6 +433,6 @@ def test_a_cluster_of_servers(
         used = [bool(node.client().dbsize()) for node in nodes]
     assert len(result.items) == 20
     assert result.stats["politeness/redis/permits"] >= 20
-    assert "cannot be used now" not in result.log
+    assert "is unavailable" not in result.log
     # What one script has to see at once is on one node, all else on both.
     assert used.count(True) == (1 if limit else 2)

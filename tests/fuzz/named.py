@@ -23,13 +23,13 @@ from scrapy_politeness.observe.page import render
 from scrapy_politeness.observe.reporter import report_of
 from scrapy_politeness.observe.tally import Histogram, Tallies
 from scrapy_politeness.observe.timeline import Sampler
-from scrapy_politeness.sharing.redis import Keys, slot_name
+from scrapy_politeness.sharing.redis.keys import Keys
 from tests.fuzz import crawls
 from tests.fuzz.texts import names
 from tests.fuzz.watch import watched
 
 _STATUS = Status(Health.PAUSED, 1.0, 2.0, 3.0, 1, 8)
-_KEY = re.compile(r"politeness:(\{[a-z0-9._:%-]+\}|\{all\}:[a-z0-9._:%-]+):[a-z]+")
+_KEY = re.compile(r"politeness:1:(\{[a-z0-9._:%-]+\}|\{all\}:[a-z0-9._:%-]+):[a-z]+")
 # The colours that the display itself has.
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -73,9 +73,10 @@ def names_are_only_names(slots: list[str], columns: int) -> None:
     _check_metrics(census, len(set(slots)))
     _check_page(census, tallies, slots[0])
     for slot in slots:
-        for alone in (True, False):
+        for one_node in (True, False):
             assert all(
-                _KEY.fullmatch(key) for key in Keys(alone=alone).of(slot_name(slot))
+                _KEY.fullmatch(key)
+                for key in Keys(one_node=one_node).of(f"slot:{slot}")
             )
 
 

@@ -14,9 +14,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scrapy import Request
 
-import scrapy_politeness.sharing
-from scrapy_politeness.sharing.redis import Keys, micros
-from scrapy_politeness.sharing.replies import Granted, Saved
+import scrapy_politeness.sharing.redis
+from scrapy_politeness.sharing.redis.connection import micros
+from scrapy_politeness.sharing.redis.keys import Keys
+from scrapy_politeness.sharing.redis.replies import Granted, Saved
 from scrapy_politeness.storage.marks import Placement, Where
 from scrapy_politeness.storage.redis_backlog import SharedBacklog
 from scrapy_politeness.storage.redis_requests import SharedQueue
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 _HORIZON, _LONGEST, _INTERVAL = micros(0.2), micros(3600), micros(0.1)
 _GRANT = ("me", 3, _HORIZON, 0, _LONGEST, 0, -1, _INTERVAL, 0, 1, 1)
-_KEYS = Keys(alone=True).of("slot:fuzzed.example")
+_KEYS = Keys(one_node=False).of("slot:fuzzed.example")
 
 
 @cache
@@ -41,7 +42,7 @@ def _server() -> redis.Redis:
 
 @cache
 def _script(name: str) -> Script:
-    folder = Path(scrapy_politeness.sharing.__file__).parent
+    folder = Path(scrapy_politeness.sharing.redis.__file__).parent
     texts = [(folder / f"{part}.lua").read_text() for part in ("prelude", name)]
     return _server().register_script("".join(texts))
 
@@ -83,11 +84,13 @@ def _run(name: str, keys: list[str], arguments: tuple[Any, ...]) -> Any:
 
 @given(_things, _things, _things, _things)
 @example(None, None, {"v": "1.5"}, None)
-def keys_may_hold_anything(times: Any, members: Any, lore: Any, gist: Any) -> None:
+def keys_may_hold_anything(
+    times: Any, members: Any, learned: Any, summary: Any
+) -> None:
     _server().flushdb()
-    for key, thing in zip(_KEYS, (times, members, lore, gist), strict=True):
+    for key, thing in zip(_KEYS, (times, members, learned, summary), strict=True):
         _put(key, thing)
-    keys = [_KEYS.lore, _KEYS.gist, _KEYS.times, _KEYS.members]
+    keys = [_KEYS.learned, _KEYS.summary, _KEYS.times, _KEYS.members]
     granted = [
         Granted.read(
             _run("grant", keys, _GRANT),
@@ -101,7 +104,7 @@ def keys_may_hold_anything(times: Any, members: Any, lore: Any, gist: Any) -> No
     waits = [wait for answer in granted for wait in answer.waits]
     # What was granted first is not granted again, whatever stood there before.
     assert len(waits) <= 3
-    saving = [_KEYS.lore, _KEYS.gist, _KEYS.times]
+    saving = [_KEYS.learned, _KEYS.summary, _KEYS.times]
     revision = granted[-1].revision
     arguments = (revision, _INTERVAL, 1, "{}", 60, "", 60, 0, _LONGEST)
     assert Saved.read(_run("save", saving, arguments)).is_saved

@@ -16,15 +16,15 @@ from scrapy.settings import Settings
 
 from scrapy_politeness.config.policy import Policy
 from scrapy_politeness.core.governor.belief import Belief
-from scrapy_politeness.core.leases import Leases
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.core.quota import Quota
 from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.core.snapshot import freeze, thaw
-from scrapy_politeness.sharing.learning import Observation, SharedLearning
-from scrapy_politeness.sharing.redis import Away, Keys, micros
-from scrapy_politeness.sharing.replies import Granted, Saved
-from scrapy_politeness.sharing.server_clock import ServerClock
+from scrapy_politeness.sharing.redis.connection import UnavailableError, micros
+from scrapy_politeness.sharing.redis.keys import Keys
+from scrapy_politeness.sharing.redis.learning import Observation, SharedLearning
+from scrapy_politeness.sharing.redis.replies import Granted, Saved
+from scrapy_politeness.sharing.redis.server_clock import ServerClock
 from tests.fuzz import crawls, documents
 from tests.fuzz.documents import HOSTILE
 from tests.fuzz.texts import names
@@ -49,7 +49,7 @@ def _slot(name: str) -> Slot:
     own = _policy().for_slot(name)
     assert own is not None
     slot = Slot(name, own.bounds, spacing=own.spacing, concurrency=8)
-    slot.join(Leases())
+    slot.join()
     return slot
 
 
@@ -57,7 +57,7 @@ def _slot(name: str) -> Slot:
 def _sound() -> Any:
     """Lessons after a life with all phases."""
     slot, now = _slot("x"), time.time() - 600
-    model = slot.new_model()
+    model = slot.learner.new_model()
     for n in range(400):
         refused = n % 70 == 69
         verdict = Verdict.REFUSED if refused else Verdict.SERVED
@@ -68,7 +68,7 @@ def _sound() -> Any:
 
 
 model = documents.like(_sound)
-_gists = st.one_of(
+_summaries = st.one_of(
     model,
     st.dictionaries(
         st.sampled_from(["at", "ceiling", "spread", "concurrency", "x"]),
@@ -92,36 +92,38 @@ def check(slot: Slot) -> None:
 
 @given(
     st.sampled_from(["plain.example", "line\nbreak"]),
-    _gists,
+    _summaries,
     model,
     st.lists(_outcomes, min_size=1, max_size=12),
     st.integers(0, 3),
 )
 @example("line\nbreak", b"[" * 60_000, b"[" * 60_000, [Outcome(Verdict.SERVED)], 1)
-def lore_may_be_anything(
-    name: str, gist: bytes, text: bytes, outcomes: list[Outcome], revision: int
+@example("a", b'{"at":' + b"9" * 309 + b"}", b"{}", [Outcome(Verdict.SERVED)], 0)
+def shared_learning_may_be_anything(
+    name: str, summary: bytes, text: bytes, outcomes: list[Outcome], revision: int
 ) -> None:
     log = logging.LoggerAdapter(logging.getLogger("scrapy_politeness.fuzz"), {})
-    lore = SharedLearning(Keys(alone=True), ServerClock(), _policy(), log)
+    keys = Keys(one_node=False).of(name)
+    learning = SharedLearning(lambda _: keys, ServerClock(), _policy(), log)
     slot = _slot(name)
     with watched():
-        lore.heard(slot, 0, gist)
+        learning.hear(slot, 0, summary)
         check(slot)
-        lore.heard(slot, revision, text)
+        learning.hear(slot, revision, text)
         check(slot)
-        slot.found_alone = 0.7
-        lore.heard(slot, revision + 1, text)
+        slot.learner.found_alone = 0.7
+        learning.hear(slot, revision + 1, text)
         for outcome in outcomes:
             now = time.monotonic()
             permit = Permit(now - 0.2, True, 1, 2.0)
-            lore.add(slot, Observation(permit, outcome, now, 0.5, otherwise=0.0))
-            for _, call in lore.calls(math.inf):
+            learning.add(slot, Observation(permit, outcome, now, 0.5, otherwise=0.0))
+            for _, call in learning.calls(math.inf):
                 assert all(isinstance(value, str | int) for value in call.arguments)
             check(slot)
-            lore.answered(slot, Saved(1, revision, False, text))
-            for _, call in lore.calls(math.inf):
+            learning.answered(slot, Saved(1, revision, False, text))
+            for _, call in learning.calls(math.inf):
                 assert all(isinstance(value, str | int) for value in call.arguments)
-            lore.answered(slot, Saved(1, revision + 2, True, b""))
+            learning.answered(slot, Saved(1, revision + 2, True, b""))
             check(slot)
 
 
@@ -173,7 +175,7 @@ _replies = st.one_of(
 
 @given(_replies)
 def replies_may_be_anything(answer: Any) -> None:
-    with watched(), suppress(Away):
+    with watched(), suppress(UnavailableError):
         granted = Granted.read(
             answer, wanted=3, budgets=1, horizon=_HORIZON, longest=_LONGEST
         )
@@ -181,7 +183,7 @@ def replies_may_be_anything(answer: Any) -> None:
         assert all(0 <= wait <= _HORIZON for wait in granted.waits)
         assert 0 <= granted.silence <= _LONGEST
         assert 0 <= granted.nexts[0] <= _LONGEST
-    with watched(), suppress(Away):
+    with watched(), suppress(UnavailableError):
         saved = Saved.read(answer)
         assert saved.revision >= 0
         assert isinstance(saved.model, bytes)

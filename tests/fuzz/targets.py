@@ -33,7 +33,7 @@ TARGETS: dict[str, Callable[[], Any]] = {
     "state-rows": stored.state_rows_may_be_anything,
     "requests-file": stored.request_files_may_be_damaged,
     "requests-rows": stored.request_rows_may_be_anything,
-    "lore": shared.lore_may_be_anything,
+    "learned": shared.shared_learning_may_be_anything,
     "beliefs": shared.beliefs_may_be_anything,
     "report": reported.reports_may_be_anything,
     "replies": shared.replies_may_be_anything,

@@ -53,8 +53,8 @@ class Crawl(Followed):
 
     @property
     def governor(self) -> Governor:
-        assert self.slot.model is not None
-        return self.slot.model.governor
+        assert self.slot.learner.model is not None
+        return self.slot.learner.model.governor
 
     def settle(
         self, permit: Permit, outcome: Outcome, now: float, chance: float

@@ -83,7 +83,7 @@ def test_a_floor_holds_within_a_burst() -> None:
         slot.take(nth * 0.25)
 
 
-def test_whoever_was_early_is_paid_for_by_the_next() -> None:
+def test_a_request_that_was_early_is_paid_for_by_the_next() -> None:
     budget = Budget("server", Limit(1, 1.0))
     for _ in range(10):
         budget.take(0.0)

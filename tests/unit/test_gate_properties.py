@@ -25,6 +25,7 @@ from scrapy_politeness.core.route import Flight, Route
 from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.scheduling.gate import Gate
 from scrapy_politeness.scheduling.tickets import Ticket, Tickets
+from scrapy_politeness.sharing.alone import Alone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,7 +110,7 @@ class World:
         }
         self.clock = Clock()
         self.tickets = Tickets(mock.Mock())
-        self.gate = Gate(lambda: None, None, None, self.clock.seconds)
+        self.gate = Gate(lambda: None, Alone(), None, self.clock.seconds)
         self.sent: list[tuple[float, Route]] = []
         self.gave_up = 0
 

@@ -78,8 +78,8 @@ class Crawl:
     ) -> Change:
         change = self.slot.settle(permit, outcome, now, chance)
         self.changes.append((now, change))
-        assert self.slot.model is not None
-        if self.slot.model.is_capped:
+        assert self.slot.learner.model is not None
+        if self.slot.learner.model.is_capped:
             self.capped_for += now - self._settled_at
         self._settled_at = now
         return change
@@ -227,7 +227,7 @@ def test_a_host_that_is_slow_for_its_own_reasons_is_back_at_its_rate_in_seconds(
 def test_the_governor_learns_nothing_from_what_the_cap_holds_back() -> None:
     crawl = Crawl(Bounds(max_rate=1000.0), 16)
     run(crawl, QueueingServer(20.0, variation=0.2), seconds=600.0)
-    model = crawl.slot.model
+    model = crawl.slot.learner.model
     assert model is not None
     assert model.is_capped
     assert model.rate < 22

@@ -22,8 +22,9 @@ from scrapy_politeness.core.leases import HORIZON, Lease, Leases, grace
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.core.snapshot import freeze, thaw
-from scrapy_politeness.sharing.redis import Call, Keys, Link
-from scrapy_politeness.sharing.server_clock import ServerClock
+from scrapy_politeness.sharing.redis.connection import Call, Connection
+from scrapy_politeness.sharing.redis.keys import Keys
+from scrapy_politeness.sharing.redis.server_clock import ServerClock
 from scrapy_politeness.simulator import RetryAfter, TokenBucket, simulate
 
 if TYPE_CHECKING:
@@ -36,13 +37,13 @@ BOUNDS = Bounds(start_rate=10.0, max_rate=100.0)
 
 def a_scope() -> Slot:
     slot = Slot("example.org", BOUNDS, spacing=0.0, concurrency=8)
-    slot.join(Leases())
+    slot.join()
     return slot
 
 
 def granted(slot: Slot, *times: float, ask_at: float = 0.0) -> Slot:
-    assert slot.leases is not None
-    slot.leases.grant([Lease(at, 0.0) for at in times], ask_at)
+    assert slot.permits.leases is not None
+    slot.permits.leases.grant([Lease(at, 0.0) for at in times], ask_at)
     return slot
 
 
@@ -65,8 +66,8 @@ class TestLeases:
 
     def test_one_that_followed_a_time_of_rest_was_not_paced(self) -> None:
         slot = a_scope()
-        assert slot.leases is not None
-        slot.leases.grant([Lease(5.0, 60.0)], 0.0)
+        assert slot.permits.leases is not None
+        slot.permits.leases.grant([Lease(5.0, 60.0)], 0.0)
         assert not slot.take(5.0).paced
 
     def test_as_many_are_handed_out_as_there_are_leases(self) -> None:
@@ -102,13 +103,13 @@ class TestLeases:
         slot.hand_in(permit, Outcome(Verdict.REFUSED), 5.05)
         assert not slot.has_permit(5.1)
         assert slot.claimable_at == math.inf
-        assert slot.leases is not None
-        assert not slot.leases.wants_more(10.0)
+        assert slot.permits.leases is not None
+        assert not slot.permits.leases.wants_more(10.0)
 
-    def test_who_parts_goes_on_with_a_share_and_never_faster(self) -> None:
+    def test_a_parted_process_goes_on_with_a_share_and_never_faster(self) -> None:
         slot = granted(a_scope(), 5.0)
-        assert slot.leases is not None
-        slot.leases.members = 4
+        assert slot.permits.leases is not None
+        slot.permits.leases.members = 4
         slot.part(5.0, chance=0.0)
         now, sent = 5.0, 0
         while now < 65.0:
@@ -118,7 +119,7 @@ class TestLeases:
             sent += 1
         assert sent == pytest.approx(60 * BOUNDS.start_rate / 4, rel=0.02)
 
-    def test_who_parts_slows_down_when_refused(self) -> None:
+    def test_a_parted_process_slows_down_when_refused(self) -> None:
         slot = granted(a_scope(), 5.0)
         slot.part(5.0, chance=0.0)
         permit = slot.take(slot.ready_at)
@@ -131,38 +132,38 @@ class TestLeases:
         slot = granted(a_scope(), 0.0)
         slot.part(0.0, chance=0.0)
         simulate([slot], RetryAfter(TokenBucket(4.0, 5)), seconds=120.0)
-        assert slot.leases is not None
-        slot.join(slot.leases)
-        assert slot.found_alone == pytest.approx(4.0, rel=0.1)
+        assert slot.permits.leases is not None
+        slot.join()
+        assert slot.learner.found_alone == pytest.approx(4.0, rel=0.1)
 
     def test_what_was_learned_together_is_there_again_after_the_return(self) -> None:
         slot = granted(a_scope(), 5.0)
-        model = slot.new_model()
+        model = slot.learner.new_model()
         slot.adopt(model)
         slot.part(5.0, chance=0.0)
-        assert slot.model is not model
-        assert slot.leases is not None
-        slot.join(slot.leases)
-        assert slot.model is model
+        assert slot.learner.model is not model
+        assert slot.permits.leases is not None
+        slot.join()
+        assert slot.learner.model is model
 
-    def test_who_found_nobody_at_first_is_free_to_climb_later(self) -> None:
+    def test_a_process_that_was_alone_at_first_is_free_to_climb_later(self) -> None:
         slot = a_scope()
         slot.part(0.0, chance=0.0)
         slot.settle(slot.take(1.0), Outcome(Verdict.SERVED), 1.1, 0.5)
-        assert slot.leases is not None
-        slot.join(slot.leases)
-        assert slot.model is None
+        assert slot.permits.leases is not None
+        slot.join()
+        assert slot.learner.model is None
         assert slot.terms.fastest == 1 / BOUNDS.max_rate
 
     def test_a_rate_of_ones_own_is_not_for_all(self) -> None:
         slot = a_scope()
-        slot.adopt(slot.new_model())
+        slot.adopt(slot.learner.new_model())
         own = replace(BOUNDS, start_rate=2.0, max_rate=2.0)
         slot.reconfigure(own, spacing=0.0, floor=0.0)
         assert slot.terms.fastest == 0.5
-        assert slot.model is not None
-        assert slot.model.governor.rate == BOUNDS.start_rate
-        assert slot.new_model().governor.rate == BOUNDS.start_rate
+        assert slot.learner.model is not None
+        assert slot.learner.model.governor.rate == BOUNDS.start_rate
+        assert slot.learner.new_model().governor.rate == BOUNDS.start_rate
 
     def test_a_crawl_delay_is_kept_although_a_lease_may_be_used_late(self) -> None:
         slot = a_scope()
@@ -170,7 +171,7 @@ class TestLeases:
         assert slot.terms.gap - grace(slot.terms.gap) >= 5.0
 
 
-def test_a_clock_that_was_set_back_makes_nobody_deaf() -> None:
+def test_refusals_count_after_a_clock_was_set_back() -> None:
     model = HostModel(BOUNDS)
     for verdict, now in ((Verdict.SERVED, 9000.0), (Verdict.REFUSED, 9001.0)):
         permit = Permit(now, True, rate=10.0)
@@ -269,8 +270,8 @@ def damage(data: Any, random: Any) -> None:
     ["example.org", "a{b}c", "}{", "x" * 5000, "ünïcode", "a\r\nSET b", "\ud800", ""],
 )
 def test_a_host_may_call_itself_anything(name: str) -> None:
-    for alone in (True, False):
-        keys = Keys(alone=alone).of(f"slot:{name}")
+    for one_node in (True, False):
+        keys = Keys(one_node=one_node).of(f"slot:{name}")
         for key in keys:
             assert len(key) < 300
             assert key.isascii()
@@ -281,7 +282,7 @@ def test_a_host_may_call_itself_anything(name: str) -> None:
 
 def test_names_that_differ_have_keys_that_differ() -> None:
     names = ["a", "A", "a%41", "aa", "x" * 300, "x" * 301]
-    assert len({Keys(alone=True).of(name) for name in names}) == len(names)
+    assert len({Keys(one_node=False).of(name) for name in names}) == len(names)
 
 
 class TestServerClock:
@@ -333,7 +334,7 @@ def ask(shared_redis: RedisServer) -> Callable[..., Grant]:
         silence: float = 0.0,
         finished_ago: float = -1e-6,
     ) -> Grant:
-        keys = Keys(alone=False)
+        keys = Keys(one_node=True)
         names = [keys.of(f"slot:{n}") for n in range(len(terms))]
         arguments: list[str | int] = [process, wanted, micros(horizon), 0]
         arguments += [micros(3600), micros(silence), micros(finished_ago)]
@@ -348,11 +349,11 @@ def ask(shared_redis: RedisServer) -> Callable[..., Grant]:
 
 def run(url: str, *calls: Call) -> list[Any]:
     async def session() -> list[Any]:
-        link = Link(url)
+        connection = Connection(url)
         try:
-            return await link.run(calls)
+            return await connection.run(calls)
         finally:
-            await link.close()
+            await connection.close()
 
     # The tests' own thread has its event loop already.
     with ThreadPoolExecutor(1) as thread:
@@ -436,23 +437,23 @@ class TestGrant:
         self, value: str, ask: Callable[..., Grant], shared_redis: RedisServer
     ) -> None:
         client = shared_redis.client()
-        keys = Keys(alone=False).of("slot:0")
+        keys = Keys(one_node=True).of("slot:0")
         client.hset(keys.times, mapping={"t": value, "l": value})
-        client.hset(keys.lore, mapping={"v": value, "g": value, "s": value})
+        client.hset(keys.learned, mapping={"v": value, "g": value, "s": value})
         answer = ask(1, EVEN)
         assert answer["nexts"][0] <= 1e6 * (HORIZON + 2 * 0.05)
 
     def test_a_key_of_another_type_is_replaced(
         self, ask: Callable[..., Grant], shared_redis: RedisServer
     ) -> None:
-        keys = Keys(alone=False).of("slot:0")
+        keys = Keys(one_node=True).of("slot:0")
         shared_redis.client().set(keys.times, "not ours")
         assert ask(1, EVEN)["waits"] == [0]
 
     def test_a_pause_of_a_clock_that_was_set_back_is_no_longer_than_allowed(
         self, ask: Callable[..., Grant], shared_redis: RedisServer
     ) -> None:
-        keys = Keys(alone=False).of("slot:0")
+        keys = Keys(one_node=True).of("slot:0")
         shared_redis.client().hset(keys.times, "u", str(4 * 10**15))
         assert ask(1, EVEN)["silence"] == 3600 * 10**6
 
@@ -461,12 +462,12 @@ def test_of_two_who_report_at_once_the_second_is_told_what_the_first_has_saved(
     shared_redis: RedisServer,
 ) -> None:
     shared_redis.client().flushall()
-    keys = Keys(alone=True).of("slot:example.org")
+    keys = Keys(one_node=False).of("slot:example.org")
 
     def save(revision: int, text: str) -> Call:
         arguments: list[str | int] = [revision, 50_000, 0, text, 600]
         arguments += ["", 600, 0, micros(3600)]
-        return Call("save", [keys.lore, keys.gist, keys.times], arguments)
+        return Call("save", [keys.learned, keys.summary, keys.times], arguments)
 
     first, second, third = run(
         shared_redis.url, save(0, "mine"), save(0, "yours"), save(1, "yours")

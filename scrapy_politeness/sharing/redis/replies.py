@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from scrapy_politeness.sharing.redis import Away
+from scrapy_politeness.sharing.redis.connection import UnavailableError
 
 # The times of a server are microseconds since 1970; nothing here is larger.
 _LARGEST = 2**53
@@ -30,8 +30,8 @@ class Granted(NamedTuple):
     def read(
         cls, answer: Any, *, wanted: int, budgets: int, horizon: int, longest: int
     ) -> Granted:
-        """Raise Away for what the script cannot have answered. Nobody is silent, or
-        asks nothing, for longer than the ``longest`` time."""
+        """Raise UnavailableError for what the script cannot have answered. No silence
+        and no wait is longer than the ``longest`` time."""
         there, revision, cuts, model, silence, late, *lists = _row(answer, cls)
         waits, nexts, members = map(_counts, lists)
         fits = len(waits) <= wanted and max(waits, default=0) <= horizon
@@ -51,8 +51,8 @@ class Granted(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """The answer of ``save``. Where somebody else was faster, ``is_saved`` is False,
-    and ``model`` are those of that one."""
+    """The answer of ``save``. Where another process was faster, ``is_saved`` is False,
+    and ``model`` is what that one has saved."""
 
     there: int
     revision: int
@@ -91,5 +91,5 @@ def _text(value: Any) -> bytes:
     return value
 
 
-def _nonsense(answer: Any) -> Away:
-    return Away(f"its answer makes no sense: {answer!r:.80}")
+def _nonsense(answer: Any) -> UnavailableError:
+    return UnavailableError(f"its answer makes no sense: {answer!r:.80}")

@@ -12,7 +12,7 @@ _AGING = 1.02
 class ServerClock:
     """Server time is in seconds since 1970, local time is monotonic.
 
-    The quickest round trip tells best what time it is there: somewhere between
+    The quickest round trip gives the best estimate of the time there: somewhere between
     sending and receiving.
     """
 

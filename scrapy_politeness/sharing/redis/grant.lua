@@ -6,7 +6,7 @@
 -- when each is forgotten. All times are this server's own, in microseconds, and what
 -- is returned are waits from now on.
 --
--- KEYS: what was learned of the first budget, in all detail and in short; then hash
+-- KEYS: what was learned of the first budget, in detail and as a summary; then hash
 --       and set of each budget.
 -- ARGV: process, how many, horizon, known revision, longest silence, silence left,
 --       finished ago (or -1); then of each budget: spacing, least gap, burst, processes
@@ -26,18 +26,18 @@ for n = 1, #KEYS / 2 - 1 do
   if n == 1 then
     interval = math.max(interval, math.min(known(learned[3]), longest))
   end
-  local key, crowd = KEYS[2 * n + 1], KEYS[2 * n + 2]
-  -- Whoever waits for a slow budget asks seldom.
+  local key, members_key = KEYS[2 * n + 1], KEYS[2 * n + 2]
+  -- A process that waits for a slow budget asks seldom.
   local memory = math.max(10000000, 3 * math.max(interval, gap))
-  redis.call('ZADD', crowd, now + memory, process)
-  redis.call('ZREMRANGEBYSCORE', crowd, '-inf', now)
-  redis.call('PEXPIRE', crowd, math.ceil(memory / 1000))
-  members[n] = redis.call('ZCARD', crowd)
+  redis.call('ZADD', members_key, now + memory, process)
+  redis.call('ZREMRANGEBYSCORE', members_key, '-inf', now)
+  redis.call('PEXPIRE', members_key, math.ceil(memory / 1000))
+  members[n] = redis.call('ZCARD', members_key)
   local expected = tonumber(ARGV[at + 4])
   if expected > 1 then
-    -- After a failure of this server, some are still on their own, with their share:
-    -- those who have not asked lately.
-    local back = redis.call('ZCOUNT', crowd, now + memory - 1500000, '+inf')
+    -- After a failure of this server, the processes that have not asked lately are
+    -- still on their own, with their share.
+    local back = redis.call('ZCOUNT', members_key, now + memory - 1500000, '+inf')
     local missing = math.max(1, expected / back)
     interval, gap = interval * missing, gap * missing
   end
@@ -52,7 +52,7 @@ for n = 1, #KEYS / 2 - 1 do
     l = known(state[2]),
     u = known(state[3]),
   }
-  -- A clock that was set back must not stop everybody until it has caught up.
+  -- A clock that was set back must not stop all processes until it has caught up.
   local ahead = now + horizon
   budget.l = math.min(budget.l, ahead)
   budget.t = math.min(budget.t, ahead + burst * math.max(interval, gap))
@@ -117,15 +117,15 @@ for n, budget in ipairs(budgets) do
   end
 end
 
-local lessons = ''
+local model = ''
 if revision ~= tonumber(ARGV[4]) then
   if revision == 0 then
-    lessons = redis.call('GET', KEYS[2]) or ''
+    model = redis.call('GET', KEYS[2]) or ''
   else
-    lessons = redis.call('HGET', KEYS[1], 's') or ''
+    model = redis.call('HGET', KEYS[1], 's') or ''
   end
 end
 return {
-  now, revision, known(learned[2]), lessons, math.max(0, slot.u - now), late,
+  now, revision, known(learned[2]), model, math.max(0, slot.u - now), late,
   waits, nexts, members,
 }

@@ -1,11 +1,11 @@
 """What one Redis server carries, and what sharing a budget costs a crawl.
 
-    python -m tests.benchmarks.fleet [--seconds 3] [--pages 600] [--only permits crawls]
+    python -m tests.benchmarks.sharing [--seconds 3] [--pages 600] [--only permits]
 
 Permits per second of one process, with one permit a round trip and with more; the
 memory that a host takes in Redis; crawls of the same pages behind the same limit by
 one process without Redis, by one and by four with it; and a crawl at a fixed rate that
-nothing holds up, with the memory store and with Redis, by turns.
+nothing holds up, without Redis and with it, alternately.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from contextlib import ExitStack
 from statistics import median
 from typing import Any
 
-from scrapy_politeness.sharing.redis import Call, Keys, Link
+from scrapy_politeness.sharing.redis.connection import Call, Connection
+from scrapy_politeness.sharing.redis.keys import Keys
 from tests.support.crawl import Crawl, crawl, start_crawl
 from tests.support.redis_server import RedisServer
 from tests.support.settings import SEARCHING, fixed
@@ -30,22 +31,24 @@ ROUNDS = 3
 
 
 def grant(host: int, wanted: int) -> Call:
-    keys = Keys(alone=True).of(f"slot:host{host}.example")
+    keys = Keys(one_node=False).of(f"slot:host{host}.example")
     horizon, longest = 200_000, 3_600_000_000
     # So fast that the budget itself refuses nothing.
     arguments: list[str | int] = ["me", wanted, horizon, 0, longest, 0, -1, 1, 0, 1, 1]
-    return Call("grant", [keys.lore, keys.gist, keys.times, keys.members], arguments)
+    return Call(
+        "grant", [keys.learned, keys.summary, keys.times, keys.members], arguments
+    )
 
 
 async def permits_per_second(url: str, seconds: float, hosts: int, each: int) -> float:
-    link = Link(url)
+    connection = Connection(url)
     granted, n = 0, 0
     began_at = time.perf_counter()
     while (elapsed := time.perf_counter() - began_at) < seconds:
         calls = [grant((n + host) % 1000, each) for host in range(hosts)]
-        granted += sum(len(answer[6]) for answer in await link.run(calls))
+        granted += sum(len(answer[6]) for answer in await connection.run(calls))
         n += hosts
-    await link.close()
+    await connection.close()
     return granted / elapsed
 
 
@@ -76,9 +79,9 @@ def measure_memory(hosts: int = 1000) -> None:
         print(f"{work['calls'] / hosts:.1f} calls for it", end=", ")
         print(f"{work['usec_per_call']:.0f} µs of the server each")
         crawl(urls=site.page_urls(), settings=settings)
-        keys = Keys(alone=True).of("slot:127.0.0.1")
-        print(f"all details of a host: {client.memory_usage(keys.lore):,} bytes")
-        print(f"in short: {client.memory_usage(keys.gist):,} bytes\n")
+        keys = Keys(one_node=False).of("slot:127.0.0.1")
+        print(f"all details of a host: {client.memory_usage(keys.learned):,} bytes")
+        print(f"in short: {client.memory_usage(keys.summary):,} bytes\n")
 
 
 def used_memory(client: Any) -> int:

@@ -1,15 +1,9 @@
-"""A Redis server, where several processes keep what they share.
-
-Keys begin with ``politeness:``. What belongs to one slot has its name in braces, so
-that a Redis Cluster keeps it together. Where there are limits that many slots share,
-one script must see them all: then everything has the same tag, and lives on one node.
-"""
+"""The connection to a Redis server, and the scripts that run there."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import re
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,10 +22,7 @@ from redis.exceptions import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
-_PREFIX = "politeness:"
-_COMMON_TAG = "{all}:"
-
-# Seconds. Whoever does not answer for so long is away.
+# Seconds. A server that does not answer within this time is unavailable.
 PATIENCE = 0.5
 # One that answered just now, while this process was busy with other things, is not.
 _SECOND_LOOK = 0.05
@@ -44,11 +35,8 @@ _FAILURES = (RedisError, RedisClusterException, OSError)
 
 _WRONG_TYPE = "WRONGTYPE"
 
-_MOST_NAME = 200
-_ESCAPED = re.compile(rb"[^a-z0-9._:-]")
 
-
-class Away(Exception):  # noqa: N818 - a state rather than a mistake
+class UnavailableError(Exception):
     """The server does not answer, or not as it should."""
 
 
@@ -60,48 +48,13 @@ class Call(NamedTuple):
     arguments: Sequence[str | int]
 
 
-class KeysOfOne(NamedTuple):
-    """Of a budget: its send times, those who share it, and what was learned, in all
-    detail and in short."""
-
-    times: str
-    members: str
-    lore: str
-    gist: str
-
-
-class Keys:
-    """``alone`` says that no script has to see the keys of more than one slot."""
-
-    def __init__(self, *, alone: bool) -> None:
-        self._alone = alone
-
-    def of(self, name: str) -> KeysOfOne:
-        text = escaped(name)
-        base = f"{{{text}}}" if self._alone else f"{_COMMON_TAG}{text}"
-        return KeysOfOne(*(f"{_PREFIX}{base}:{what}" for what in KeysOfOne._fields))
-
-
-def escaped(name: str) -> str:
-    """A host may call itself anything: no braces, nothing unprintable, not too long."""
-    raw = name.encode("utf-8", "surrogatepass")
-    text = _ESCAPED.sub(lambda match: b"%%%02x" % match[0][0], raw).decode()
-    if len(text) <= _MOST_NAME:
-        return text
-    return f"%{hashlib.sha256(raw).hexdigest()}"
-
-
-def slot_name(key: str) -> str:
-    return f"slot:{key}"
-
-
 def micros(seconds: float) -> int:
     return round(1e6 * seconds)
 
 
-class Link:
-    """Runs scripts, many at once in one round trip. Raises Away for all that can go
-    wrong on the way, and then starts anew with the next call."""
+class Connection:
+    """Runs scripts, many in one round trip. Raises UnavailableError for all that can go
+    wrong on the way, and begins afresh with the next call."""
 
     def __init__(self, url: str) -> None:
         scheme, _, rest = url.partition("://")
@@ -128,12 +81,12 @@ class Link:
             if isinstance(answer, ResponseError) and _WRONG_TYPE in str(answer)
         ]
         if damaged:
-            # Somebody else has put something there.
+            # Something else than this package has written there.
             await self.remove([key for keys in damaged for key in keys])
             answers = await self._repeat(calls, answers, ResponseError)
         for answer in answers:
             if isinstance(answer, RedisError):
-                raise Away(str(answer)) from answer
+                raise UnavailableError(str(answer)) from answer
         return answers
 
     @property
@@ -160,7 +113,7 @@ class Link:
         await self._in_time(self._client.delete(*keys))
 
     async def close(self) -> None:
-        with suppress(Away):
+        with suppress(UnavailableError):
             await self._in_time(self._client.aclose())
 
     async def _send(self, calls: Sequence[Call]) -> list[Any]:
@@ -195,11 +148,11 @@ class Link:
             raise
         if not done:
             await self._hang_up(task)
-            raise Away(f"no answer within {PATIENCE} s")
+            raise UnavailableError(f"no answer within {PATIENCE} s")
         try:
             return task.result()
         except _FAILURES as error:
-            raise Away(str(error) or type(error).__name__) from error
+            raise UnavailableError(str(error) or type(error).__name__) from error
 
     async def _hang_up(self, task: asyncio.Future[Any]) -> None:
         """Whatever the answer was, it must not be taken for the next one."""

@@ -1,9 +1,9 @@
--- Saves what was learned of a host, unless somebody else has done so in the meantime.
+-- Saves what was learned of a host, unless another process has done so meanwhile.
 --
--- KEYS: what was learned of the host, in all detail and in short; its budget's hash.
+-- KEYS: what was learned of the host, in detail and as a summary; its budget's hash.
 -- ARGV: the revision that this follows (-2: whatever it is, and the silence ends),
---       spacing, cuts, what was learned, how many seconds to keep that; the same in
---       short, or nothing, and for how long; silence to begin, longest silence.
+--       spacing, cuts, what was learned, how many seconds to keep that; its summary,
+--       or nothing, and for how long; silence to begin, longest silence.
 local current = redis.call('HMGET', KEYS[1], 'v', 's')
 local revision = known(current[1])
 if tonumber(ARGV[1]) == -2 then

@@ -6,39 +6,40 @@ import json
 import math
 import random
 import time
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.core.snapshot import freeze, number, thaw
 from scrapy_politeness.http.names import printable
-from scrapy_politeness.sharing.redis import Call, micros, slot_name
+from scrapy_politeness.sharing.redis.connection import Call, micros
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from scrapy_politeness.config.policy import Policy
     from scrapy_politeness.core.governor.host_model import Change, HostModel
     from scrapy_politeness.core.outcome import Outcome, Permit
     from scrapy_politeness.core.slot import Slot
-    from scrapy_politeness.sharing.redis import Keys
-    from scrapy_politeness.sharing.replies import Saved
-    from scrapy_politeness.sharing.server_clock import ServerClock
+    from scrapy_politeness.sharing.redis.keys import BudgetKeys
+    from scrapy_politeness.sharing.redis.replies import Saved
+    from scrapy_politeness.sharing.redis.server_clock import ServerClock
 
-# Seconds. For so long every detail is worth something; after that, only the limit
-# that was found. Most hosts of a broad crawl are visited once, and nothing is found.
+# Seconds. Details are worth something for this long; after that, only a summary with
+# the limit that was found. Most hosts of a broad crawl are visited once, and nothing is
+# found.
 _DETAILS_KEPT = 600
 _LITTLE_KEPT = 60
-_GIST_KEPT = 7 * 86400
+_SUMMARY_KEPT = 7 * 86400
 
-# Seconds. What was served is reported so often; what was refused at once.
+# Seconds between reports of what was served; what was refused is reported at once.
 _REPORT_EVERY = 0.1
 
 _TRY_AGAIN = 0.01
 
-# Not known yet; and whatever it is, it does not count any more.
+# Revisions: not known yet, and to be overwritten whatever it is.
 _UNKNOWN = -1
 _OVERRIDE = -2
 
@@ -53,39 +54,37 @@ class Observation(NamedTuple):
     otherwise: float
 
 
-class _Page:
-    """What this process knows of one slot's lore: up to which revision, what it has
-    to add, and what is on its way there."""
+@dataclass(slots=True)
+class _Copy:
+    """Up to which revision this process knows a slot's shared model, what it has to
+    add, and what is on its way to the server."""
 
-    __slots__ = ("changes", "is_new", "reports", "revision", "sent")
-
-    def __init__(self) -> None:
-        self.revision = _UNKNOWN
-        self.reports: list[Observation] = []
-        self.sent: list[Observation] = []
-        self.changes: list[Change] = []
-        # There is something to be saved, although nothing is to be reported.
-        self.is_new = False
+    revision: int = _UNKNOWN
+    reports: list[Observation] = field(default_factory=list)
+    sent: list[Observation] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    # There is something to save, although nothing to report.
+    is_new: bool = False
 
 
 class SharedLearning:
-    """One governor for all processes: whoever has something to report takes it as the
-    last one left it, lets it observe that, and saves it. If somebody else was faster,
-    it is done again with what that one has left."""
+    """One model of each host for all processes: one that has something to report takes
+    the model as the last one has saved it, lets it observe, and saves it. If another
+    process was faster, that is repeated with what the other has saved."""
 
     def __init__(
         self,
-        keys: Keys,
+        keys_of: Callable[[Slot], BudgetKeys],
         clock: ServerClock,
         policy: Policy,
         log: logging.LoggerAdapter[Any],
     ) -> None:
-        self._keys = keys
+        self._keys_of = keys_of
         self._clock = clock
         self._longest = policy.longest_pause
         self._log = log
-        self._pages: WeakKeyDictionary[Slot, _Page] = WeakKeyDictionary()
-        self._unsaved: dict[Slot, _Page] = {}
+        self._copies: WeakKeyDictionary[Slot, _Copy] = WeakKeyDictionary()
+        self._unsaved: dict[Slot, _Copy] = {}
         self._due_at = math.inf
         self._has_warned = False
 
@@ -94,28 +93,26 @@ class SharedLearning:
         return max(0.0, self._due_at - now) if self._due_at < math.inf else None
 
     def add(self, slot: Slot, report: Observation) -> None:
-        self._page(slot).reports.append(report)
+        self._copy(slot).reports.append(report)
         hurry = report.outcome.verdict.calls_for_pause
         self._plan(slot, report.at if hurry else report.at + _REPORT_EVERY)
 
     def forget(self, slot: Slot) -> None:
-        """What is known of this slot is out of date, for all of them."""
-        page = self._pages[slot] = _Page()
-        page.revision = _OVERRIDE
-        self._seed(slot, page)
+        copy = self._copies[slot] = _Copy(_OVERRIDE)
+        self._seed(slot, copy)
 
-    def start_anew(self) -> None:
+    def reconnected(self) -> None:
         """The server may have forgotten something, or everything."""
-        for page in self._pages.values():
-            page.revision = _UNKNOWN
+        for copy in self._copies.values():
+            copy.revision = _UNKNOWN
 
     def left(self) -> Iterator[tuple[Slot, list[Observation]]]:
         """Give back what could not be saved."""
         unsaved, self._unsaved = self._unsaved, {}
         self._due_at = math.inf
-        for slot, page in unsaved.items():
-            reports = page.sent + page.reports
-            self._pages[slot] = _Page()
+        for slot, copy in unsaved.items():
+            reports = copy.sent + copy.reports
+            self._copies[slot] = _Copy()
             yield slot, reports
 
     @property
@@ -126,99 +123,99 @@ class SharedLearning:
         if now < self._due_at:
             return []
         self._due_at = math.inf
-        return [(slot, self._call(slot, page)) for slot, page in self._unsaved.items()]
+        return [(slot, self._call(slot, copy)) for slot, copy in self._unsaved.items()]
 
     def revision_of(self, slot: Slot) -> int:
         """Return which one will be known when all is saved that is on its way."""
-        page = self._page(slot)
-        return page.revision + bool(page.sent or page.is_new)
+        copy = self._copy(slot)
+        return copy.revision + bool(copy.sent or copy.is_new)
 
     def answered(self, slot: Slot, answer: Saved) -> list[tuple[Observation, Change]]:
         """Return what has come of the reports that were saved."""
         _, revision, is_saved, text = answer
-        page = self._page(slot)
-        page.revision = revision
+        copy = self._copy(slot)
+        copy.revision = revision
         if not is_saved and revision:
-            # Somebody else was faster. Not all shall try again at the same time.
-            page.reports = page.sent + page.reports
-            page.sent, page.changes = [], []
-            self._adopt(slot, page, text)
+            # Another process was faster. They must not all try again at the same time.
+            copy.reports = copy.sent + copy.reports
+            copy.sent, copy.changes = [], []
+            self._adopt(slot, copy, text)
             self._plan(slot, time.monotonic() + random.uniform(0, _TRY_AGAIN))
             return []
-        done = list(zip(page.sent, page.changes, strict=True))
-        page.sent, page.changes, page.is_new = [], [], False
+        done = list(zip(copy.sent, copy.changes, strict=True))
+        copy.sent, copy.changes, copy.is_new = [], [], False
         if not is_saved:  # the server has forgotten all
-            self._seed(slot, page)
-        elif not page.reports:
+            self._seed(slot, copy)
+        elif not copy.reports:
             self._unsaved.pop(slot, None)
-        assert slot.leases is not None
-        refused = (report.outcome.verdict.is_overload for report in page.reports)
-        slot.leases.is_blocked = any(refused)
+        assert slot.permits.leases is not None
+        refused = (report.outcome.verdict.is_overload for report in copy.reports)
+        slot.permits.leases.is_blocked = any(refused)
         return done
 
-    def heard(self, slot: Slot, revision: int, text: bytes) -> None:
-        """This is what all know by now."""
-        page = self._page(slot)
-        if revision == page.revision:
+    def hear(self, slot: Slot, revision: int, text: bytes) -> None:
+        """This is what the others have learned by now."""
+        copy = self._copy(slot)
+        if revision == copy.revision:
             return
-        page.revision = revision
+        copy.revision = revision
         if revision:
-            self._adopt(slot, page, text)
-        elif text and slot.model is None:
+            self._adopt(slot, copy, text)
+        elif text and slot.learner.model is None:
             self._recall(slot, text)
-        if slot.found_alone is not None:
-            self._tell_found(slot, slot.found_alone)
-            slot.found_alone = None
-            self._seed(slot, page)
-        elif slot.model is not None and not revision:
-            self._seed(slot, page)
+        if slot.learner.found_alone is not None:
+            self._add_found(slot, slot.learner.found_alone)
+            slot.learner.found_alone = None
+            self._seed(slot, copy)
+        elif slot.learner.model is not None and not revision:
+            self._seed(slot, copy)
 
-    def _seed(self, slot: Slot, page: _Page) -> None:
-        page.is_new = True
+    def _seed(self, slot: Slot, copy: _Copy) -> None:
+        copy.is_new = True
         self._plan(slot, -math.inf)
 
     def _plan(self, slot: Slot, at: float) -> None:
-        self._unsaved[slot] = self._page(slot)
+        self._unsaved[slot] = self._copy(slot)
         self._due_at = min(self._due_at, at)
 
-    def _page(self, slot: Slot) -> _Page:
-        if slot not in self._pages:
-            self._pages[slot] = _Page()
-        return self._pages[slot]
+    def _copy(self, slot: Slot) -> _Copy:
+        if slot not in self._copies:
+            self._copies[slot] = _Copy()
+        return self._copies[slot]
 
-    def _call(self, slot: Slot, page: _Page) -> Call:
-        page.sent, page.reports = page.reports, []
-        model = slot.model or slot.new_model()
+    def _call(self, slot: Slot, copy: _Copy) -> Call:
+        copy.sent, copy.reports = copy.reports, []
+        model = slot.learner.model or slot.learner.new_model()
         try:
-            page.changes = [self._observe(model, report) for report in page.sent]
+            copy.changes = [self._observe(model, report) for report in copy.sent]
         except (ArithmeticError, ValueError) as error:
             self._warn_damaged(slot, error)
-            model = slot.new_model()
-            page.changes = [self._observe(model, report) for report in page.sent]
+            model = slot.learner.new_model()
+            copy.changes = [self._observe(model, report) for report in copy.sent]
         slot.adopt(model)
-        learned = slot.learned
+        learned = slot.learner.learned
         now = self._clock.now
         silence = max(
             (
                 self._clock.at(report.at) + change.pause - now
-                for report, change in zip(page.sent, page.changes, strict=True)
+                for report, change in zip(copy.sent, copy.changes, strict=True)
                 if change.pause
             ),
             default=0.0,
         )
-        keys = self._keys.of(slot_name(slot.key))
+        keys = self._keys_of(slot)
         arguments: list[str | int] = [
-            page.revision,
+            copy.revision,
             micros(1 / model.rate),
             model.cuts,
             _text(freeze(model)),
             _DETAILS_KEPT if learned else _LITTLE_KEPT,
             _text({"at": now, **learned.to_dict()}) if learned else "",
-            _GIST_KEPT,
+            _SUMMARY_KEPT,
             micros(max(0.0, silence)),
             micros(self._longest),
         ]
-        return Call("save", [keys.lore, keys.gist, keys.times], arguments)
+        return Call("save", [keys.learned, keys.summary, keys.times], arguments)
 
     def _observe(self, model: HostModel, report: Observation) -> Change:
         permit = report.permit
@@ -231,17 +228,17 @@ class SharedLearning:
             otherwise=report.otherwise,
         )
 
-    def _adopt(self, slot: Slot, page: _Page, text: bytes) -> None:
+    def _adopt(self, slot: Slot, copy: _Copy, text: bytes) -> None:
         try:
-            slot.adopt(thaw(slot.new_model(), _values(text)))
-        except ValueError as error:  # not JSON, not UTF-8, not model
+            slot.adopt(thaw(slot.learner.new_model(), _values(text)))
+        except ValueError as error:  # not JSON, not UTF-8, not a model
             self._warn_damaged(slot, error)
-            slot.adopt(slot.new_model())
-            self._seed(slot, page)
+            slot.adopt(slot.learner.new_model())
+            self._seed(slot, copy)
 
-    def _tell_found(self, slot: Slot, limit: float) -> None:
-        """A host has refused this process while the others could not be told."""
-        model = slot.model or slot.new_model()
+    def _add_found(self, slot: Slot, limit: float) -> None:
+        """A host has refused this process while it was parted from the others."""
+        model = slot.learner.model or slot.learner.new_model()
         if limit < model.governor.rate:
             model.governor.hear(limit, self._clock.now)
         slot.adopt(model)
@@ -252,7 +249,9 @@ class SharedLearning:
             if not isinstance(values, dict):
                 raise ValueError(f"not an entry: {values!r:.80}")
             age = self._clock.now - number(values.get("at"))
-            learned = Learned.from_dict(values).aged(age, slot.start_rate)
+            learned = Learned.from_dict(values).aged(
+                age, slot.learner.bounds.start_rate
+            )
         except ValueError as error:
             self._warn_damaged(slot, error)
         else:
@@ -262,8 +261,8 @@ class SharedLearning:
         if not self._has_warned:
             self._has_warned = True
             self._log.warning(
-                "What Redis knows of %(slot)s cannot be read, and is dropped; of "
-                "others, too, without further notice: %(error)s",
+                "Dropped what Redis has about %(slot)s, because it cannot be read: "
+                "%(error)s. Further drops are not logged",
                 {"slot": printable(slot.key), "error": printable(str(error))},
             )
 

@@ -1,0 +1,148 @@
+"""What a slot learns of its host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from scrapy_politeness.core.governor.concurrency import Concurrency
+from scrapy_politeness.core.governor.host_model import Change, HostModel
+from scrapy_politeness.core.learned import Learned
+
+if TYPE_CHECKING:
+    from scrapy_politeness.core.governor.control_law import Bounds
+    from scrapy_politeness.core.outcome import Outcome, Permit
+    from scrapy_politeness.core.permits import Permits
+
+
+@dataclass(eq=False, slots=True)
+class Learner:
+    """A model of the host, and how many requests it takes at once; both are None until
+    there is something to learn from.
+
+    Processes that have joined share one model. While they are parted, each has its own,
+    which never gets faster than they were together; what it finds is kept for the
+    others in ``found_alone``.
+    """
+
+    bounds: Bounds
+    _max_concurrency: int
+    _permits: Permits
+    model: HostModel | None = None
+    concurrency: Concurrency | None = None
+    found_alone: float | None = None
+    rate: float = field(init=False)
+    # While parted: what all had learned together, if anything.
+    _joint_model: HostModel | None = field(default=None, init=False)
+    # What one process changes for itself is not for all.
+    _joint_bounds: Bounds = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._joint_bounds = self.bounds
+        self._update_rate()
+
+    @property
+    def max_in_flight(self) -> int:
+        if self.concurrency is None:
+            return self._max_concurrency
+        return self.concurrency.limit
+
+    @property
+    def ceiling(self) -> float | None:
+        return None if self.model is None else self.model.governor.limit
+
+    def observe(
+        self, permit: Permit, outcome: Outcome, now: float, chance: float
+    ) -> Change:
+        model, concurrency = self._begin()
+        governor = model.governor
+        otherwise = 0.0
+        # Of a flight that was refused, one says as much as all; and a block has another
+        # reason than that too many were in flight.
+        is_news = governor.is_current(permit) or not outcome.verdict.is_overload
+        if is_news and not outcome.is_block:
+            otherwise = concurrency.observe(permit, outcome, governor.chance_of_refusal)
+        change = model.observe(permit, outcome, now, chance, otherwise=otherwise)
+        self._update_rate()
+        if change.settled_at is not None and self._permits.is_parted:
+            # A share is no place where a rate has settled.
+            return replace(change, settled_at=None)
+        return change
+
+    def observe_concurrency(self, permit: Permit, outcome: Outcome) -> float:
+        """Return how likely it was refused because too many were in flight."""
+        model, concurrency = self._begin()
+        return concurrency.observe(permit, outcome, model.governor.chance_of_refusal)
+
+    def join(self) -> None:
+        """Go on with what all have learned together."""
+        if self._permits.is_parted:
+            self.found_alone = self.ceiling
+            self.model, self._joint_model = self._joint_model, None
+            self._update_rate()
+
+    def part(self) -> None:
+        """Go on alone, never faster than all were together."""
+        rate = min(self.rate, self.ceiling or self.rate)
+        self._joint_model = self.model
+        low = min(self.bounds.min_rate, rate)
+        self.model = HostModel(
+            replace(self.bounds, start_rate=rate, max_rate=rate, min_rate=low)
+        )
+        self._update_rate()
+
+    def new_model(self) -> HostModel:
+        """Return one to be filled with what others have learned."""
+        return HostModel(self._joint_bounds)
+
+    def adopt(self, model: HostModel) -> None:
+        self._begin()
+        self.model = model
+        self._update_rate()
+
+    @property
+    def learned(self) -> Learned | None:
+        """What is worth keeping for another run. A fixed rate looks for no limit."""
+        model = self._joint_model if self._permits.is_parted else self.model
+        if model is None or self.concurrency is None or not self.bounds.adaptive:
+            return None
+        governor = model.governor
+        # What the user allows was not learned: another time it may be more.
+        found = self.concurrency.likely
+        limit = governor.likely_limit
+        if limit is not None:
+            return Learned(limit, governor.spread, found)
+        if governor.survived is None and found is None:
+            return None
+        return Learned(governor.survived, None, found)
+
+    def recall(self, learned: Learned, now: float) -> None:
+        model, concurrency = self._begin()
+        if learned.ceiling is not None:
+            model.governor.recall(learned.ceiling, learned.spread, learned.trust, now)
+            self._update_rate()
+        if learned.concurrency is not None:
+            concurrency.recall(learned.concurrency)
+
+    def reconfigure(self, bounds: Bounds) -> None:
+        """Forget what was learned within other bounds, unless it is shared."""
+        self.bounds = bounds
+        if not self._permits.is_joined:
+            self.model = self.concurrency = None
+        self._update_rate()
+
+    def forget(self) -> None:
+        self.model = self.concurrency = self._joint_model = None
+        self._update_rate()
+
+    def _update_rate(self) -> None:
+        wanted = self.bounds.start_rate if self.model is None else self.model.rate
+        self.rate = min(wanted, self.bounds.max_rate)
+
+    def _begin(self) -> tuple[HostModel, Concurrency]:
+        if self.model is None:
+            joined = self._permits.is_joined
+            self.model = HostModel(self._joint_bounds if joined else self.bounds)
+        if self.concurrency is None:
+            self.concurrency = Concurrency(self._max_concurrency)
+        return self.model, self.concurrency

@@ -1,0 +1,1 @@
+"""Rate limits and learned rates shared through a Redis server."""
