@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from scrapy_politeness.core.outcome import Outcome, Permit
     from scrapy_politeness.core.permits import Permits
 
+# Fewer answers say less than what an earlier run has found out.
+_FEW_ANSWERS = 20
+
 
 @dataclass(eq=False, slots=True)
 class Learner:
@@ -32,6 +35,8 @@ class Learner:
     concurrency: Concurrency | None = None
     found_alone: float | None = None
     rate: float = field(init=False)
+    # How many more answers there have to be until they outweigh what was recalled.
+    _recalled: int = field(default=0, init=False)
     # While parted: what all had learned together, if anything.
     _joint_model: HostModel | None = field(default=None, init=False)
     # What one process changes for itself is not for all.
@@ -56,6 +61,7 @@ class Learner:
     ) -> Change:
         model, concurrency = self._begin()
         governor = model.governor
+        self._recalled -= self._recalled > 0
         otherwise = 0.0
         # Of a flight that was refused, one says as much as all; and a block has another
         # reason than that too many were in flight.
@@ -106,6 +112,8 @@ class Learner:
         model = self._joint_model if self._permits.is_parted else self.model
         if model is None or self.concurrency is None or not self.bounds.adaptive:
             return None
+        if self._recalled:
+            return None  # a short visit must not replace what a long crawl has found
         governor = model.governor
         # What the user allows was not learned: another time it may be more.
         found = self.concurrency.likely
@@ -118,6 +126,7 @@ class Learner:
 
     def recall(self, learned: Learned, now: float) -> None:
         model, concurrency = self._begin()
+        self._recalled = _FEW_ANSWERS
         if learned.ceiling is not None:
             model.governor.recall(learned.ceiling, learned.spread, learned.trust, now)
             self._update_rate()

@@ -175,9 +175,11 @@ def reason_of(outcome: Outcome, change: Change) -> str:
         return "slow responses, to see whether a lower rate helps"
     if change.trial:
         return "the end of a trial at a lower rate"
-    if outcome.quota is None and change.new_rate > change.old_rate:
+    if outcome.quota is not None:
+        return outcome.reason or _QUOTA
+    if change.new_rate > change.old_rate:
         return "sustained success"
-    return outcome.reason or _QUOTA
+    return outcome.reason or "what it refused earlier"
 
 
 def _rates(change: Change) -> str:

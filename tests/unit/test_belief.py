@@ -331,7 +331,7 @@ def test_a_damaged_cell_is_refused() -> None:
     for value in (math.inf, math.nan, "x", None):
         damaged = json.loads(json.dumps(sound))
         damaged["_evidence"][3][4] = value
-        with pytest.raises(ValueError, match=r"number|bank|finite"):
+        with pytest.raises(ValueError, match=r"number|bank|finite|range"):
             thaw(Belief(1.0, 1.0, 0.0), damaged)
 
 
@@ -369,3 +369,12 @@ def test_buckets_that_were_written_down_in_disorder_do_no_harm() -> None:
     for _ in range(50):
         belief.served(0.0)
     assert 0 <= belief.chance(1.0) <= 1
+
+
+def test_a_short_visit_does_not_replace_what_a_long_crawl_has_found() -> None:
+    slot = Slot("example.org", Bounds(), spacing=0.0, concurrency=8)
+    slot.recall(Learned(2.7, 0.1, None), 0.0)
+    for _ in range(5):
+        at = slot.ready_at
+        slot.settle(slot.take(at), Outcome(Verdict.SERVED), at + 0.1, 0.0)
+    assert slot.learned is None

@@ -38,6 +38,17 @@ import math
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from scrapy_politeness.core.governor.cells import (
+    CELLS,
+    EDGES,
+    MIDDLES,
+    NARROWEST,
+    WIDTHS,
+    interpolated,
+    leaked,
+    most_worth,
+    quantiles,
+)
 from scrapy_politeness.core.governor.limiters import Buckets, Windows
 from scrapy_politeness.core.snapshot import (
     amount,
@@ -53,7 +64,7 @@ from scrapy_politeness.core.snapshot import (
 
 if TYPE_CHECKING:
     from array import array
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from scrapy_politeness.core.snapshot import Kind
 
@@ -67,16 +78,8 @@ _BURSTS = (1.5, 6.0, 25.0, 128.0)
 _WINDOWS = (1.0, 10.0, 60.0)
 _ROWS = len(_BURSTS) - 1 + len(_WINDOWS)
 
-# The narrowest cells are one per cent wide, each next one by this factor wider, from
-# a thousandth of the rate to twelve times the rate. What lies above is no limit.
-_NARROWEST = 0.01
-_WIDER = 1.5
-_LOWEST, _HIGHEST = -6.5, 2.5
-
-# How likely it is at first that there is no limit, in units of a cell's width; and by
-# how much less likely a limit gets with each factor of e below the start rate, which
-# somebody has chosen with hosts like this one in mind.
-_NO_LIMIT = 4.0
+# By how much less likely a limit is with each factor of e below the start rate, at
+# first: somebody has chosen that with hosts like this one in mind.
 _BELOW_START = 1.0
 
 # Before anything is known, this many requests in so many are refused by bad luck.
@@ -106,24 +109,15 @@ _LEAK = 0.01
 _REQUESTS_PER_SECOND = 3.0
 _MOST_LEAK = 0.25
 
-# To the cell below leaks so much of that. With nothing, a rate too high would pass for
-# ever more bad luck; with as much, the limit would follow each rate that bad luck has
-# lowered.
-_DOWN = 0.05
-
 # What is lost per second to all cells alike.
 _FORGET = 3e-4
-
-# Limits change by little at a time: no cell leaks as if it were wider than this.
-_WIDEST_LEAK = 0.12
 
 # What a measurement is worth, and how exact it is, as a natural logarithm.
 _MEASURED = 4.0
 _EXACT = 0.05
 
-# A rate that is too high by a factor costs as much as one that is too low by it, and a
-# refusal costs this much more, as a natural logarithm of the rate. It is little: a rate
-# that is too low costs for as long as it lasts, a refusal only once.
+# What a refusal costs, as a natural logarithm of the rate. It is little: a rate that is
+# too low costs for as long as it lasts, a refusal only once.
 _REFUSAL = 0.02
 
 # With bad luck it takes more refusals until a rate that is too high is found out.
@@ -142,23 +136,6 @@ _BATCH = 5
 # Of those that were refused, so many are remembered, by hundredths of a second.
 _MOST_REFUSED = 6
 _DECIMALS = 2
-
-
-def _edges() -> list[float]:
-    """The logarithms of the rates between cells, relative to the rate in use."""
-    below, above, step = [0.0], [0.0], _NARROWEST
-    while below[-1] > _LOWEST:
-        below.append(below[-1] - step)
-        if above[-1] < _HIGHEST:
-            above.append(above[-1] + step)
-        step *= _WIDER
-    return [*reversed(below), *above[1:]]
-
-
-_EDGES = _edges()
-_CELLS = len(_EDGES)
-_MIDDLES = [(low + high) / 2 for low, high in pairwise(_EDGES)]
-_WIDTHS = [high - low for low, high in pairwise(_EDGES)] + [_NO_LIMIT]
 
 
 class Belief:
@@ -184,7 +161,7 @@ class Belief:
 
     def __init__(self, rate: float, start_rate: float, now: float) -> None:
         self._move(rate)
-        self._buckets = [Buckets(_CELLS, *bursts) for bursts in pairwise(_BURSTS)]
+        self._buckets = [Buckets(CELLS, *bursts) for bursts in pairwise(_BURSTS)]
         self._windows = [Windows(seconds) for seconds in _WINDOWS]
         prior = [
             _BELOW_START * min(0.0, math.log(limit / start_rate))
@@ -192,7 +169,7 @@ class Belief:
         ]
         # Of each row, first those of the buckets, cell by cell.
         self._evidence = [row(prior) for _ in range(_ROWS)]
-        self._unlucky = [row([0.0] * _CELLS) for _ in range(_ROWS)]
+        self._unlucky = [row([0.0] * CELLS) for _ in range(_ROWS)]
         self._requests = 0.0
         # Requests that were served, but have not been looked at, the last at _until.
         self._at = self._until = now
@@ -299,7 +276,7 @@ class Belief:
         low, high = math.log(least / self._rate), math.log(most / self._rate)
         lost = [
             min(weight * _MEASURED, (max(0.0, low - at, at - high) / _EXACT) ** 2 / 2)
-            for at in (*_MIDDLES, math.inf)
+            for at in (*MIDDLES, math.inf)
         ]
         self._evidence = [
             row(old - loss for old, loss in zip(evidence, lost, strict=True))
@@ -319,44 +296,31 @@ class Belief:
         weights = [[math.exp(fade * e) for e in cells] for cells in self._evidence]
         forgotten = 1 - math.exp(-_FORGET * seconds)
         total = sum(
-            w * d for cells in weights for w, d in zip(cells, _WIDTHS, strict=True)
+            w * d for cells in weights for w, d in zip(cells, WIDTHS, strict=True)
         )
         for window in self._windows:
             window.forget(forgotten)
-        trace = forgotten * total / (_ROWS * sum(_WIDTHS))
-        for number_of, densities in enumerate(weights):
-            flows = [
-                share
-                * max(here - there, _DOWN * (here - there))
-                * min(width, other, _WIDEST_LEAK)
-                for (here, there), (width, other) in zip(
-                    pairwise(densities), pairwise(_WIDTHS), strict=True
-                )
-            ]
-            self._evidence[number_of] = row(
-                [
-                    math.log(
-                        (1 - forgotten) * (density + (gain - loss) / width)
-                        + max(trace, _TINY)
-                    )
-                    for density, gain, loss, width in zip(
-                        densities, (0.0, *flows), (*flows, 0.0), _WIDTHS, strict=True
-                    )
-                ]
+        trace = forgotten * total / (_ROWS * sum(WIDTHS))
+        self._evidence = [
+            row(
+                math.log((1 - forgotten) * density + max(trace, _TINY))
+                for density in leaked(densities, share)
             )
+            for densities in weights
+        ]
         self._normalize()
 
     def focus(self, rate: float) -> None:
         """Look more closely at limits near that rate, if they are not in view yet."""
         shift = math.log(rate / self._rate)
-        if abs(shift) < 2 * _NARROWEST:
+        if abs(shift) < 2 * NARROWEST:
             return
         self._look()
         self._move(rate)
-        places = [middle + shift for middle in _MIDDLES]
+        places = [middle + shift for middle in MIDDLES]
 
         def moved(values: Sequence[float]) -> array[float]:
-            return row([*_interpolated(values, places), values[-1]])
+            return row([*interpolated(values, places), values[-1]])
 
         for bucket in self._buckets:
             bucket.move(moved)
@@ -365,39 +329,14 @@ class Belief:
 
     @property
     def best_rate(self) -> float:
-        """The rate that is worth its risk; infinite if no limit is believed in.
-
-        Where the limit is certain, it is just under that; where it may be anywhere,
-        about in the middle.
-        """
-        weights = self._weights()
-        above, below, logarithms = sum(weights), 0.0, 0.0
-        best, highest = math.inf, -math.inf
+        """The rate that is worth its risk; infinite if no limit is believed in."""
         refusal = _REFUSAL + _MORE_REFUSALS * self.unlucky
-        for edge, middle, weight in zip(_EDGES, (*_MIDDLES, 0.0), weights, strict=True):
-            worth = edge * (above - below) + 2 * logarithms - refusal * below
-            if worth > highest:
-                best, highest = edge, worth
-            above -= weight
-            below += weight
-            logarithms += weight * middle
-        return math.inf if best == _EDGES[-1] else self._rate * math.exp(best)
+        return self._rate * math.exp(most_worth(self._weights(), refusal))
 
     def quantiles(self, *shares: float) -> list[float]:
         """The rates that the limit is below with these likelihoods, in that order."""
-        weights = self._weights()
-        total = sum(weights)
-        found: list[float] = []
-        below = 0.0
-        for (low, high), weight in zip(pairwise(_EDGES), weights, strict=False):
-            while len(found) < len(shares):
-                missing = shares[len(found)] * total - below
-                if missing > weight:
-                    break
-                at = low + missing / weight * (high - low)
-                found.append(self._rate * math.exp(at))
-            below += weight
-        return found + [math.inf] * (len(shares) - len(found))
+        found = quantiles(self._weights(), *shares)
+        return [self._rate * math.exp(at) for at in found]
 
     @property
     def limit(self) -> float | None:
@@ -421,7 +360,7 @@ class Belief:
         """How many refusals had no other reason than bad luck."""
         found = total = 0.0
         for evidence, unlucky in zip(self._evidence, self._unlucky, strict=True):
-            for value, count, width in zip(evidence, unlucky, _WIDTHS, strict=True):
+            for value, count, width in zip(evidence, unlucky, WIDTHS, strict=True):
                 weight = width * math.exp(value)
                 total += weight
                 found += weight * count
@@ -439,7 +378,7 @@ class Belief:
 
     def _move(self, rate: float) -> None:
         self._rate = rate
-        self._limits = [rate * math.exp(edge) for edge in _EDGES]
+        self._limits = [rate * math.exp(edge) for edge in EDGES]
 
     def _look(self) -> None:
         """Run the buckets up to the last request that was served."""
@@ -464,7 +403,7 @@ class Belief:
         by_limit = by_any = total = 0.0
         for of_row, cells in zip(chances, self._evidence, strict=True):
             for (luck, chance), evidence, width in zip(
-                of_row, cells, _WIDTHS, strict=True
+                of_row, cells, WIDTHS, strict=True
             ):
                 weight = width * math.exp(evidence)
                 total += weight
@@ -521,7 +460,7 @@ class Belief:
         return [
             width * sum(map(math.exp, evidence))
             for width, evidence in zip(
-                _WIDTHS, zip(*self._evidence, strict=True), strict=True
+                WIDTHS, zip(*self._evidence, strict=True), strict=True
             )
         ]
 
@@ -531,19 +470,6 @@ class Belief:
             row(max(value - best, _WORST) for value in cells)
             for cells in self._evidence
         ]
-
-
-def _interpolated(values: Sequence[float], places: Iterable[float]) -> list[float]:
-    """``values`` are those of the middles of the cells."""
-    found, cell = [], 0
-    last = len(_MIDDLES) - 2
-    for place in places:
-        while cell < last and _MIDDLES[cell + 1] < place:
-            cell += 1
-        low, high = _MIDDLES[cell], _MIDDLES[cell + 1]
-        share = min(1.0, max(0.0, (place - low) / (high - low)))
-        found.append(values[cell] + share * (values[cell + 1] - values[cell]))
-    return found
 
 
 def _rate(value: object) -> float:
@@ -559,4 +485,4 @@ def _evidence(value: object) -> float:
 
 
 def _rows(kind: Kind) -> Kind:
-    return listing(*[row_of(_CELLS, kind)] * _ROWS)
+    return listing(*[row_of(CELLS, kind)] * _ROWS)
