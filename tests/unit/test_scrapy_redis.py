@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 def make_queue(crawler: Callable[..., Crawler], redis_server: RedisServer) -> Make:
     """Each queue is that of another process."""
 
-    def make(**settings: Any) -> PoliteQueue:
-        made = crawler(**{"SCHEDULER_PERSIST": True, **settings})
+    def make(made: Crawler | None = None, **settings: Any) -> PoliteQueue:
+        made = made or crawler(**{"SCHEDULER_PERSIST": True, **settings})
         assert made.spider is not None
         client = redis_server.client(retry=Retry(NoBackoff(), 0))
         return PoliteQueue(client, made.spider, "quiet:requests")
@@ -124,14 +124,16 @@ def test_when_its_time_has_come_a_request_goes_to_the_front(
     assert not redis_server.client().keys("*:ends")
 
 
-def test_what_is_held_is_found_by_whoever_looks_first(make_queue: Make) -> None:
-    one, other = make_queue(), make_queue()
+def test_what_is_held_is_found_by_whoever_looks_first(
+    make_queue: Make, crawler: Callable[..., Crawler]
+) -> None:
+    looking = crawler(SCHEDULER_PERSIST=True)
+    one, other = make_queue(), make_queue(looking)
     pushed_at = time.monotonic()
     one.push(placed("a/1", Where.HELD, 0.5, meta={"k": "v"}))
     assert urls(other) == []
     assert len(one) == len(other) == 1  # so nobody closes
-    alarm = parts_of(other._shared._spider.crawler).alarm
-    assert pushed_at + 0.4 < alarm.at < time.monotonic() + 0.6
+    assert pushed_at + 0.4 < parts_of(looking).alarm.at < time.monotonic() + 0.6
     time.sleep(0.6)
     popped = other.pop() or other.pop()  # who has to look first is woken again
     assert popped is not None
@@ -276,11 +278,13 @@ def test_what_cannot_be_pushed_waits_until_redis_is_back(
     assert caplog.text.count("does not answer") == 1
 
 
-def test_the_engine_is_woken_to_look_again(make_queue: Make) -> None:
-    queue = make_queue()
-    assert queue.pop() is None
-    parts = parts_of(queue._shared._spider.crawler)
-    assert 0 < parts.alarm.at - time.monotonic() <= 1
+def test_the_engine_is_woken_to_look_again(
+    make_queue: Make, crawler: Callable[..., Crawler]
+) -> None:
+    looking = crawler(SCHEDULER_PERSIST=True)
+    before = time.monotonic()
+    assert make_queue(looking).pop() is None
+    assert before < parts_of(looking).alarm.at <= time.monotonic() + 1
 
 
 def test_requests_of_another_queue_are_left_alone(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -43,11 +44,9 @@ def recording(path: Path) -> Iterator[Records]:
     records = Records(StateFile(path), later=Mock())
     yield records
     records.close()
-    finish(records)
-
-
-def finish(records: Records) -> None:
-    records._writer.shutdown(wait=True)
+    for thread in threading.enumerate():
+        if thread.name.startswith("politeness-state"):
+            thread.join()
 
 
 def slot_that_knows(key: str, knows: Learned) -> Slot:
