@@ -125,7 +125,7 @@ def compare(
 
 def describe(options: argparse.Namespace) -> None:
     print(
-        f"Scrapy {scrapy.__version__}; {options.pages} pages; moving window of "
+        f"Scrapy {scrapy.__version__}; {options.pages} pages; sliding window of "
         f"{options.limit} requests per second; answers take {options.latency} s.\n"
     )
     for contestant in contestants(options.limit):

@@ -183,7 +183,7 @@ def _with_login(site: Site) -> list[str]:
 _LOGIN = Answer(headers={"RateLimit-Remaining": "4", "RateLimit-Reset": "60"})
 
 ROWS = (
-    _limited("moving window 20/s, nothing told", 20.0, limit="20/second"),
+    _limited("sliding window 20/s, silent", 20.0, limit="20/second"),
     _limited(
         "fixed window 40/2 s, RateLimit headers",
         20.0,

@@ -1,14 +1,14 @@
 """Real crawls of hosts that they do not know, against the fastest possible ones.
 
-    python -m tests.benchmarks.crawls [--table failures] [--only moving queue]
+    python -m tests.benchmarks.crawls [--table failures] [--only sliding queue]
         [--pages 1000] [--times 3] [--seed 7] [--jobs 2] [--timeout 600]
 
-Three tables: ``limits`` that the hosts do not tell; ``failures``, which is what goes
-wrong whatever the rate is; and ``defaults``, as a user meets it, with no settings at
-all, where a crawl is good that takes at most twice as long as it could.
+Three tables: ``limits``, which the hosts do not announce; ``failures``, whatever the
+rate; and ``defaults``, without any settings, where a crawl may take at most twice as
+long as necessary.
 
-Counted by the site, from the first request on to the last. A machine that is busy
-with other things makes the figures worse.
+The site counts, from the first request to the last. A busy machine makes the figures
+worse.
 """
 
 from __future__ import annotations

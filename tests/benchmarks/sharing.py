@@ -114,7 +114,7 @@ def run_crawls(processes: int, pages: int) -> tuple[float, float, int, int]:
 
 def measure_crawls(pages: int) -> None:
     ideal = pages / LIMIT
-    print(f"{pages} pages behind a moving window of {LIMIT:.0f}/s, nothing told")
+    print(f"{pages} pages behind a sliding window of {LIMIT:.0f}/s, silent")
     print("| | fetched | share of the fastest possible | settled at | refusals |")
     print("|---|--:|--:|--:|--:|")
     for title, processes in (

@@ -103,9 +103,9 @@ class Failures:
     def is_down(self, at: float) -> bool:
         return any(begin <= at < end for begin, end in self.outages)
 
-    def befalls(self, path: str, nth: int, count: int) -> Answer | None:
-        """Return what happens instead of an answer, if anything, when a path is asked
-        for the ``nth`` time, with the ``count``-th page that is asked for at all."""
+    def answer(self, path: str, nth: int, count: int) -> Answer | None:
+        """Return what a request gets instead of its page, if anything: the ``nth`` one
+        for this path, and the ``count``-th for any page."""
         if count in self.events:
             return self.events[count]
         if path in self.broken and nth <= self.broken_times:

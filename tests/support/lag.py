@@ -9,6 +9,7 @@ by all of it.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from typing import NamedTuple
@@ -17,8 +18,10 @@ from typing import NamedTuple
 _TICK = 0.01
 # Less is what any timer needs.
 _WORTH_NOTING = 0.002
-# What no timer tells of: packets, imports and garbage collection of the others.
+# What no timer shows: packets, imports and garbage collection of the others. Twice as
+# much where processes queue for a core.
 _LEAST = 0.05
+_MOST_QUEUEING = 2.0
 
 _monotonic = time.monotonic  # some tests set the clocks
 
@@ -55,12 +58,17 @@ class LagMeter:
         """By how much a gap may seem too small: the first request was sent late, and
         arrived late."""
         lags = (self._here, self._elsewhere)
-        return _LEAST + sum(max(_since(since, notes), default=0.0) for notes in lags)
+        return _least() + sum(max(_since(since, notes), default=0.0) for notes in lags)
 
     def lost(self, since: float) -> float:
         """What all delays together may have cost."""
         lags = (self._here, self._elsewhere)
-        return _LEAST + sum(sum(_since(since, notes)) for notes in lags)
+        return _least() + sum(sum(_since(since, notes)) for notes in lags)
+
+
+def _least() -> float:
+    queueing = os.getloadavg()[0] / (os.cpu_count() or 1)
+    return _LEAST * min(max(1.0, queueing), _MOST_QUEUEING)
 
 
 def _since(start: float, notes: list[Lag]) -> list[float]:

@@ -302,7 +302,7 @@ class Site:
         if self.failures is None or path == "/robots.txt":
             return False, self._page(path)
         nth = self._times_asked[path]
-        trouble = self.failures.befalls(path, nth, self._pages_asked)
+        trouble = self.failures.answer(path, nth, self._pages_asked)
         answer = trouble or self._page(path)
         return trouble is not None, self.failures.delayed(answer, path, seconds)
 

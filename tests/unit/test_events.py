@@ -14,7 +14,6 @@ from scrapy_politeness.config.policy import Policy
 from scrapy_politeness.core.governor.control_law import Bounds
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.slot import Slot
-from scrapy_politeness.observe.events import MOST_IN_STATS
 from scrapy_politeness.scheduling.dead_hosts import DeadHosts
 from scrapy_politeness.simulator import (
     ConnectionLimit,
@@ -26,16 +25,11 @@ from scrapy_politeness.simulator import (
     refused,
     simulate,
 )
-from tests.support.crawl import crawl
 from tests.support.observed import Observed, ObservedCrawl
-from tests.support.settings import HOSTILE, NO_ROBOTS, fixed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from scrapy_politeness.core.governor.host_model import Change
     from scrapy_politeness.core.outcome import Permit
-    from tests.support.site import Site
 
 
 def new_slot(key: str = "wiki.example.org", **bounds: Any) -> Slot:
@@ -44,31 +38,6 @@ def new_slot(key: str = "wiki.example.org", **bounds: Any) -> Slot:
 
 def lines(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
     return [r.getMessage() for r in caplog.records if r.levelno == level]
-
-
-def test_speedups_and_waits_can_be_read_in_the_log(site: Callable[..., Site]) -> None:
-    server = site(30, hosts=["127.0.1.1"])
-    settings = {
-        **NO_ROBOTS,
-        "POLITENESS_START_RATE": 5,
-        "POLITENESS_MAX_RATE": 10,
-    }
-    result = crawl(urls=server.page_urls(), settings=settings)
-    waits = re.findall(
-        r"DEBUG: 127.0.1.1: next request in 0.\d\d s, (\d+) waiting",
-        result.log,
-    )
-    # On a busy machine, some need not wait any more.
-    assert len({int(depth) for depth in waits}) > 10
-    assert (
-        "INFO: 127.0.1.1: settled at 10/s, the maximum that your settings allow"
-        in result.log
-    )
-    assert result.stats["politeness/slots"] == 1
-    assert result.stats["politeness/slots/127.0.1.1/served"] == 30
-    held = result.stats["politeness/slots/127.0.1.1/held_seconds"]
-    assert 2.5 < held <= result.seconds
-    assert result.stats["politeness/held_seconds"] == held
 
 
 @pytest.mark.parametrize(
@@ -263,28 +232,3 @@ def test_of_thousands_of_hosts_only_slowdowns_are_told(
     permit = observed.take(30.0)
     observed.settle(permit, Outcome(Verdict.REFUSED, "429"), 30.1, 0.0)
     assert "host299.example: rate" in lines(caplog, logging.WARNING)[-1]
-
-
-def test_stats_name_a_bounded_number_of_slots(site: Callable[..., Site]) -> None:
-    hosts = [f"127.0.1.{number}" for number in range(1, 41)]
-    server = site(1, hosts=hosts)
-    urls = [url for host in hosts for url in server.page_urls(host)]
-    result = crawl(urls=urls, settings=fixed(20))
-    named = {key.split("/")[2] for key in result.stats if "politeness/slots/" in key}
-    assert len(named) == MOST_IN_STATS
-    assert result.stats["politeness/slots"] == 40
-
-
-def test_a_hostile_name_of_a_slot_stays_on_its_line(site: Callable[..., Site]) -> None:
-    server = site(6, hosts=["127.0.1.1"], limit="2/second", retry_after="1")
-    requests = [
-        {"url": url, "meta": {"politeness_slot": HOSTILE}} for url in server.page_urls()
-    ]
-    settings = {**NO_ROBOTS, "POLITENESS_START_RATE": 5}
-    result = crawl(requests=requests, settings=settings)
-    assert result.stats["politeness/refused"] > 0
-    assert r"x\n2026-01-01 [root] error: forged \x1b[31m\u202e</script>" in result.log
-    assert "\x1b" not in result.log
-    assert "\u202e" not in result.log
-    assert not re.search(r"^2026-01-01", result.log, re.M)
-    assert all(key.isprintable() for key in result.stats)

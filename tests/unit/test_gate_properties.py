@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest import mock
 
 from hypothesis import given, settings
@@ -26,9 +26,6 @@ from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.scheduling.gate import Gate
 from scrapy_politeness.scheduling.tickets import Ticket, Tickets
 from scrapy_politeness.sharing.alone import Alone
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SERVED = Outcome(Verdict.SERVED)
 
@@ -112,6 +109,7 @@ class World:
         self.tickets = Tickets(mock.Mock())
         self.gate = Gate(lambda: None, Alone(), None, self.clock.seconds)
         self.sent: list[tuple[float, Route]] = []
+        self.waiting: list[Route] = []
         self.gave_up = 0
 
     def route(self, wanted: Wanted) -> Route:
@@ -124,12 +122,20 @@ class World:
     def ask(self, wanted: Wanted) -> None:
         request = Request("http://example.org", priority=wanted.priority)
         ticket = self.tickets.begin(request)
-        coroutine = self.gate.enter(ticket, self.route(wanted), lambda *waits: False)
-        turn = Deferred.fromCoroutine(coroutine)
+        route = self.route(wanted)
+        self.waiting.append(route)
+        turn = Deferred.fromCoroutine(
+            self.gate.enter(ticket, route, lambda *waits: False)
+        )
+        turn.addBoth(self._leave, route)
         turn.addCallback(partial(self._go, ticket, wanted.takes))
         turn.addErrback(self._give_up)
         if wanted.gives_up_after is not None:
             self.clock.callLater(wanted.gives_up_after, turn.cancel)
+
+    def _leave(self, result: Any, route: Route) -> Any:
+        self.waiting.remove(route)
+        return result
 
     def _go(self, ticket: Ticket, takes: float, flight: Flight | None) -> None:
         assert flight is not None
@@ -155,14 +161,10 @@ class World:
         while self.clock.getDelayedCalls():
             next_call: Any = self.clock.getDelayedCalls()[0]
             at = next_call.getTime()
-            for route in self.waiting():
+            for route in self.waiting:
                 # Whoever will be able to go has somebody to wake him in time.
                 assert not route.slot.has_room or route.ready_at >= at - LATE - ROUNDING
             self.clock.advance(max(0.0, at - self.clock.seconds()))
-
-    def waiting(self) -> Iterator[Route]:
-        for lines in self.gate._slots.values():
-            yield from lines.places
 
 
 def _slot(number: int, kind: Kind) -> Slot:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -127,11 +126,12 @@ def test_an_old_rate_is_trusted_less() -> None:
     for learned in (Learned(9.0, 0.1, 8), Learned(9.0, None, 8), Learned(0.2, 0.1, 8)):
         assert learned.ceiling is not None
         ages = [0.0, DAY, 3 * DAY, 1e4 * DAY]
-        first, *later = (abs(math.log(begins_at(learned, age))) for age in ages)
-        assert first == pytest.approx(abs(math.log(learned.ceiling)), abs=0.1)
-        assert sorted(later, reverse=True) == later
-        assert first > later[0]
-        assert later[-1] == pytest.approx(0.0, abs=0.05)
+        rates = [begins_at(learned, age) for age in ages]
+        assert rates[0] == pytest.approx(learned.ceiling, rel=0.1)
+        # Ever closer to the start rate, from above or from below.
+        assert sorted(rates, reverse=learned.ceiling > 1) == rates
+        assert rates[0] != rates[1]
+        assert rates[-1] == pytest.approx(BOUNDS.start_rate, rel=0.05)
         assert begins_at(learned, -1e9) == begins_at(learned, 0.0)
 
 

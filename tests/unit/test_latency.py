@@ -247,8 +247,8 @@ def answer(latency: Latency, seconds: float, sent_at: float, *, rate: float) -> 
     return latency.observe(seconds, sent_at, now, rate=rate, full=False)
 
 
-def overloaded() -> tuple[Latency, float]:
-    """What has just been found out about a host that queues, and when."""
+def slowing_down() -> Latency:
+    """A host whose responses get slower until a lower rate is tried."""
     latency = Latency(0.1)
     for number in range(40):
         answer(latency, 0.1, number * 0.1, rate=10.0)
@@ -256,6 +256,12 @@ def overloaded() -> tuple[Latency, float]:
     while latency.stage is Stage.FREE:
         answer(latency, 0.1 + 0.05 * (number - 40), number * 0.1, rate=10.0)
         number += 1
+    return latency
+
+
+def overloaded() -> tuple[Latency, float]:
+    """What has just been found out about a host that queues, and when."""
+    latency = slowing_down()
     now = 100.0
     while latency.cap < 4:
         answer(latency, 0.1, now, rate=10.0)
@@ -270,13 +276,7 @@ def test_answers_that_get_later_and_later_are_tried_at_a_lower_rate() -> None:
 
 
 def test_a_trial_that_does_not_help_lifts_the_cap_at_once() -> None:
-    latency = Latency(0.1)
-    for number in range(40):
-        answer(latency, 0.1, number * 0.1, rate=10.0)
-    number = 40
-    while latency.stage is Stage.FREE:
-        answer(latency, 0.1 + 0.05 * (number - 40), number * 0.1, rate=10.0)
-        number += 1
+    latency = slowing_down()
     sent_at = 100.0
     while latency.stage is Stage.TRIAL:
         assert sent_at < 105

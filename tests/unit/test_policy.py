@@ -10,7 +10,6 @@ from scrapy.settings import Settings
 
 from scrapy_politeness.config.policy import SETTINGS, Policy
 from scrapy_politeness.config.settings import PolicyError
-from tests.support.crawl import crawl
 
 if TYPE_CHECKING:
     from scrapy_politeness.config.slots import SlotPolicy
@@ -101,25 +100,6 @@ def test_a_wrong_setting_is_named_with_its_value_and_the_rule(
     message = str(caught.value)
     assert message.startswith(f"{name}={value!r}: ")
     assert rule in message
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"POLITENESS_START_RATE": "fast"},
-        {"POLITENESS_MIN_RATE": 20},
-        {"POLITENESS_LIMITS": {"example.org": {"rate": 5}}},
-        pytest.param({"AUTOTHROTTLE_ENABLED": True}, marks=pytest.mark.everywhere),
-        {"POLITENESS_ENABLED": "perhaps"},
-    ],
-)
-def test_a_crawl_with_a_wrong_setting_does_not_start(settings: dict[str, Any]) -> None:
-    result = crawl(urls=["http://127.0.0.1:9/"], settings=settings)
-    [(name, value)] = settings.items()
-    assert result.returncode != 0
-    told = f"CRITICAL: Cannot start the crawl: {name}={value!r}: "
-    assert sum(told in line for line in result.log.splitlines()) == 1
-    assert "Spider opened" not in result.log
 
 
 def test_numbers_and_lists_may_come_as_text_from_the_command_line() -> None:

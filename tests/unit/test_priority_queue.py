@@ -32,21 +32,17 @@ from scrapy_politeness.storage.job import (
     has_requests_of_others,
     has_requests_of_ours,
 )
-from tests.support.crawl import crawl, start_crawl
 from tests.support.ready import page, parts_of, urls
-from tests.support.spiders import Pages
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
     from typing import TypeAlias
 
     from scrapy.crawler import Crawler
-    from scrapy.http import Response
-
-    from tests.support.site import Site
 
     Make: TypeAlias = Callable[..., PolitePriorityQueue]
+
 
 KINDS = ["memory", "disk"]
 
@@ -429,53 +425,6 @@ def test_a_thousand_damaged_requests_do_not_hide_the_last(
     assert len(resumed) == 0
 
 
-class BeforeRename(Pages):
-    """Half of its pages go to a callback that the next version does not have."""
-
-    name = "renamed"
-
-    async def start(self) -> AsyncIterator[Request]:
-        for number, url in enumerate(self.urls):
-            yield Request(url, self.parse_old if number % 2 else self.parse)
-
-    def parse_old(self, response: Response) -> Iterator[Any]:
-        yield from self.parse(response)
-
-
-class AfterRename(Pages):
-    name = "renamed"
-
-    async def start(self) -> AsyncIterator[Request]:
-        return
-        yield
-
-
-def test_a_crawl_is_resumed_after_a_callback_was_renamed(
-    site: Callable[..., Site], tmp_path: Path
-) -> None:
-    server = site(12)
-    job: dict[str, Any] = {
-        "urls": server.page_urls(),
-        "settings": {
-            "JOBDIR": str(tmp_path),
-            "POLITENESS_START_RATE": 5,
-            "POLITENESS_ROBOTS": False,
-        },
-    }
-    with start_crawl(BeforeRename, **job) as running:
-        server.wait_for_arrivals(3)
-        running.interrupt()
-        first = running.wait(timeout=10)
-    second = crawl(AfterRename, **job, timeout=20)
-    assert second.stats["finish_reason"] == "finished"
-    assert "Traceback" not in second.log
-    fetched = {item["url"] for item in first.items + second.items}
-    assert fetched.issuperset(server.page_urls()[::2])
-    lost = len(server.page_urls()) - len(fetched)
-    assert lost > 0
-    assert second.log.count("'parse_old' not found") == lost
-
-
 def test_hosts_that_are_no_longer_exempt_are_held_after_a_resume(
     crawler: Callable[..., Crawler], tmp_path: Path
 ) -> None:
@@ -528,7 +477,7 @@ def test_a_disk_queue_of_another_kind_is_not_used_and_that_is_said(
     queue.push(page("h/2"))
     assert urls(queue) == ["h/2", "h/1"]
     [warning] = [r.message for r in caplog.records if "is not used" in r.message]
-    assert "test_priority_queue" in warning
+    assert __name__ in warning
     assert "Own is not used" in warning
     assert "last in, first out" in warning
 

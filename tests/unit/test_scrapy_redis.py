@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from contextlib import ExitStack
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,195 +12,26 @@ from redis.retry import Retry
 
 from scrapy_politeness.scrapy_redis import PoliteQueue
 from scrapy_politeness.storage.marks import Placement, Where
-from tests.support.crawl import DEFAULT_REACTOR, WARNINGS, start_crawl
 from tests.support.ready import page, parts_of, urls
-from tests.support.settings import NO_ROBOTS
-from tests.support.site import Answer
-from tests.support.spiders import Pages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from typing import TypeAlias
 
     from scrapy import Request
     from scrapy.crawler import Crawler
 
-    from tests.support.crawl import RunningCrawl
     from tests.support.redis_server import RedisServer
-    from tests.support.site import Site
 
     Make: TypeAlias = Callable[..., PoliteQueue]
-
-AT_ONCE = 4
-
-# scrapy-redis counts its stats in a way that Scrapy deprecates.
-ENV = {"PYTHONWARNINGS": f"{WARNINGS},ignore:::scrapy_redis.scheduler"}
-
-HELD = "127.0.0.2"
-FREE = [f"127.0.0.{n}" for n in range(3, 7)]
-
-
-def shared(redis: RedisServer, **more: Any) -> dict[str, Any]:
-    return {
-        "SCHEDULER": "scrapy_redis.scheduler.Scheduler",
-        "SCHEDULER_QUEUE_CLASS": "scrapy_politeness.scrapy_redis.PoliteQueue",
-        "SCHEDULER_PERSIST": True,
-        "DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter",
-        "REDIS_URL": redis.url,
-        "POLITENESS_REDIS_URL": redis.url,
-        "POLITENESS_START_RATE": 50,
-        "POLITENESS_MAX_RATE": 50,
-        "POLITENESS_LIMITS": {HELD: {"limit": "8/s", "adaptive": False}},
-        "CONCURRENT_REQUESTS": AT_ONCE,
-        **NO_ROBOTS,
-        **more,
-    }
-
-
-@pytest.fixture
-def crawls(redis_server: RedisServer) -> Iterator[Callable[..., list[RunningCrawl]]]:
-    """Starts several crawls that all want the same pages."""
-    with ExitStack() as stack:
-
-        def start(server: Site, hosts: list[str], processes: int) -> list[RunningCrawl]:
-            pages = [url for host in hosts for url in server.page_urls(host)]
-            return [
-                stack.enter_context(
-                    start_crawl(
-                        Pages, urls=pages, settings=shared(redis_server), env=ENV
-                    )
-                )
-                for _ in range(processes)
-            ]
-
-        yield start
-
-
-def fetched(server: Site) -> Counter[tuple[str, str]]:
-    return Counter((arrival.host, arrival.path) for arrival in server.arrivals)
-
-
-def test_a_held_host_does_not_hold_up_the_others(
-    site: Callable[..., Site],
-    crawls: Callable[..., list[RunningCrawl]],
-    redis_server: RedisServer,
-) -> None:
-    server = site(40, hosts=[HELD, *FREE])
-    results = [running.wait() for running in crawls(server, [HELD, *FREE], 3)]
-    assert len(fetched(server)) == 200
-    assert set(fetched(server).values()) == {1}
-    assert sum(len(result.items) for result in results) == 200
-    assert all(result.items for result in results)
-    held = [a.at for a in server.arrivals if a.host == HELD]
-    free = [a.at for a in server.arrivals if a.host != HELD]
-    # Each process has fewer places than there are pages of the held host.
-    assert sum(at < free[-1] for at in held) < 30 + 8 * server.lost
-    # In sum, or it would be 24 in a second.
-    second = 1 - server.jitter
-    assert max(sum(0 <= b - a < second for b in held) for a in held) <= 8 + 2
-    # Nobody has given up while there was something left to do.
-    assert held[-1] - held[0] > 39 / 8 - server.jitter
-    assert held[-1] - held[0] < 2 * 39 / 8 + server.lost
-    assert not redis_server.client().keys("*requests*")
-    for result in results:
-        assert "CONCURRENT_REQUESTS and hold up other hosts" not in result.log
-        assert "Traceback" not in result.log
-
-
-@pytest.mark.everywhere
-@pytest.mark.skipif(DEFAULT_REACTOR == "select", reason="Redis needs asyncio")
-def test_processes_wait_for_what_the_others_find(
-    site: Callable[..., Site], redis_server: RedisServer
-) -> None:
-    # One page leads to all others, and it takes its time.
-    def slowly(path: str, nth: int) -> Answer | None:
-        return Answer(body=b"".join(links), delay=2.0) if path == "/page/0" else None
-
-    links = [b'<a href="/page/%d">.</a>' % n for n in range(1, 24)]
-    server = site(24, hosts=[HELD], answer=slowly)
-    with ExitStack() as stack:
-        running = [
-            stack.enter_context(
-                start_crawl(
-                    "walk",
-                    urls=server.page_urls(),
-                    settings=shared(redis_server),
-                    env=ENV,
-                )
-            )
-            for _ in range(2)
-        ]
-        results = [crawl.wait() for crawl in running]
-    assert len(fetched(server)) == 24
-    assert set(fetched(server).values()) == {1}
-    assert all(result.items for result in results)
-
-
-def test_a_broken_page_is_given_up_by_one_of_them(
-    site: Callable[..., Site], redis_server: RedisServer
-) -> None:
-    broken = "/page/20"
-    server = site(
-        60,
-        hosts=[HELD],
-        answer=lambda path, nth: Answer(503) if path == broken else None,
-    )
-    settings = shared(redis_server, POLITENESS_BACKOFF_BASE=0.3, RETRY_ENABLED=False)
-    with ExitStack() as stack:
-        running = [
-            stack.enter_context(
-                start_crawl(
-                    Pages, urls=server.page_urls(HELD), settings=settings, env=ENV
-                )
-            )
-            for _ in range(2)
-        ]
-        results = [crawl.wait() for crawl in running]
-    assert server.pages_served().total() == len(server.pages_served()) == 59
-    failed = [item for result in results for item in result.items if "error" in item]
-    assert [item["status"] for item in failed] == [503]
-    tries = [a.at for a in server.arrivals if a.path == broken]
-    _, *growing = [later - earlier for earlier, later in pairwise(tries)]
-    assert len(growing) >= 3
-    # A refusal while the host is silent is not the page's, and has no gap of its own.
-    for gap, least in zip(sorted(growing)[-3:], (0.3, 0.6, 1.2), strict=True):
-        assert gap > least - server.jitter
-    assert not redis_server.client().keys("*requests*")
-    assert not any("Traceback" in result.log for result in results)
-
-
-def test_a_process_that_is_closed_takes_nothing_with_it(
-    site: Callable[..., Site], crawls: Callable[..., list[RunningCrawl]]
-) -> None:
-    server = site(24, hosts=[HELD])
-    first, other = crawls(server, [HELD], 2)
-    # Scrapy does not close what is interrupted before it has begun: it just ends.
-    first.wait_for_log("Crawled (200)")
-    first.interrupt()
-    items = sum(len(running.wait().items) for running in (first, other))
-    assert items == 24
-    assert len(fetched(server)) == 24
-    assert set(fetched(server).values()) == {1}
-
-
-def test_a_process_that_is_killed_loses_what_it_had_in_flight(
-    site: Callable[..., Site], crawls: Callable[..., list[RunningCrawl]]
-) -> None:
-    server = site(24, hosts=[HELD])
-    first, other = crawls(server, [HELD], 2)
-    first.wait_for_log("Crawled (200)")
-    first.kill()
-    other.wait()
-    assert len(fetched(server)) >= 24 - AT_ONCE
-    assert set(fetched(server).values()) == {1}
 
 
 @pytest.fixture
 def make_queue(crawler: Callable[..., Crawler], redis_server: RedisServer) -> Make:
     """Each queue is that of another process."""
 
-    def make(**settings: Any) -> PoliteQueue:
-        made = crawler(**{"SCHEDULER_PERSIST": True, **settings})
+    def make(made: Crawler | None = None, **settings: Any) -> PoliteQueue:
+        made = made or crawler(**{"SCHEDULER_PERSIST": True, **settings})
         assert made.spider is not None
         client = redis_server.client(retry=Retry(NoBackoff(), 0))
         return PoliteQueue(client, made.spider, "quiet:requests")
@@ -296,14 +124,16 @@ def test_when_its_time_has_come_a_request_goes_to_the_front(
     assert not redis_server.client().keys("*:ends")
 
 
-def test_what_is_held_is_found_by_whoever_looks_first(make_queue: Make) -> None:
-    one, other = make_queue(), make_queue()
+def test_what_is_held_is_found_by_whoever_looks_first(
+    make_queue: Make, crawler: Callable[..., Crawler]
+) -> None:
+    looking = crawler(SCHEDULER_PERSIST=True)
+    one, other = make_queue(), make_queue(looking)
     pushed_at = time.monotonic()
     one.push(placed("a/1", Where.HELD, 0.5, meta={"k": "v"}))
     assert urls(other) == []
     assert len(one) == len(other) == 1  # so nobody closes
-    alarm = parts_of(other._shared._spider.crawler).alarm
-    assert pushed_at + 0.4 < alarm.at < time.monotonic() + 0.6
+    assert pushed_at + 0.4 < parts_of(looking).alarm.at < time.monotonic() + 0.6
     time.sleep(0.6)
     popped = other.pop() or other.pop()  # who has to look first is woken again
     assert popped is not None
@@ -448,11 +278,13 @@ def test_what_cannot_be_pushed_waits_until_redis_is_back(
     assert caplog.text.count("does not answer") == 1
 
 
-def test_the_engine_is_woken_to_look_again(make_queue: Make) -> None:
-    queue = make_queue()
-    assert queue.pop() is None
-    parts = parts_of(queue._shared._spider.crawler)
-    assert 0 < parts.alarm.at - time.monotonic() <= 1
+def test_the_engine_is_woken_to_look_again(
+    make_queue: Make, crawler: Callable[..., Crawler]
+) -> None:
+    looking = crawler(SCHEDULER_PERSIST=True)
+    before = time.monotonic()
+    assert make_queue(looking).pop() is None
+    assert before < parts_of(looking).alarm.at <= time.monotonic() + 1
 
 
 def test_requests_of_another_queue_are_left_alone(

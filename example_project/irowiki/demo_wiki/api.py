@@ -136,12 +136,12 @@ class MediaWikiApi:
 
     def _read(self, params: Mapping[str, str]) -> Answer:
         pages, absent = self._chosen(params)
-        # "||revisions" in a continuation: that property has been told in full.
-        told = params.get("continue", "").rpartition("||")[2].split("|")
+        # "||revisions" in a continuation: that property is complete.
+        complete = params.get("continue", "").rpartition("||")[2].split("|")
         asked = params.get("prop", "").split("|")
         rest: Answer = {}
         for prop in asked:
-            if prop not in told:
+            if prop not in complete:
                 rest.update(self._add(prop, pages, params))
         answer: Answer = {"batchcomplete": True}
         if rest:
@@ -224,7 +224,7 @@ class MediaWikiApi:
         return {}
 
     def _edits(self, pageid: int, params: Mapping[str, str]) -> Sequence[Edit]:
-        """Return those that are still to be told, in the order that is asked for."""
+        """Return those that are still missing, in the requested order."""
         page = self._pages[pageid]
         numbers = range(1, page.edits + 1)
         is_newer = params.get("rvdir") == "newer"
