@@ -14,6 +14,7 @@ import pytest
 
 from scrapy_politeness.core.governor.control_law import Bounds
 from scrapy_politeness.core.learned import Learned
+from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.storage.records import Records
 from scrapy_politeness.storage.state_file import Entry, StateFile
@@ -52,6 +53,9 @@ def recording(path: Path) -> Iterator[Records]:
 def slot_that_knows(key: str, knows: Learned) -> Slot:
     slot = Slot(key, Bounds(), spacing=0.0, concurrency=8)
     slot.recall(knows, 0.0)
+    for _ in range(20):  # fewer answers would not be worth saving
+        at = slot.ready_at
+        slot.settle(slot.take(at), Outcome(Verdict.SERVED), at, 0.0)
     return slot
 
 
