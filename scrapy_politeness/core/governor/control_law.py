@@ -154,7 +154,7 @@ class Governor:
         "_said",
         "_since",
         "_stated_quota",
-        "_streak",
+        "_successes",
         "is_recovering",
         "limit",
         "phase",
@@ -171,7 +171,7 @@ class Governor:
         self.is_recovering = False
         # Since when the rate is what it is, and the successes since then.
         self._since = -math.inf
-        self._streak = 0
+        self._successes = 0
         # Of the search, at each rate: since when, and how many were served.
         self._levels: list[tuple[float, int]] = []
         self._cut_at = -math.inf
@@ -203,7 +203,7 @@ class Governor:
             "_goal": self._read_rate,
             "is_recovering": flag,
             "_since": number,
-            "_streak": whole,
+            "_successes": whole,
             "_levels": series(finite, whole),
             "_cut_at": number,
             "_backoff": part(self._backoff),
@@ -240,7 +240,7 @@ class Governor:
     def survived(self) -> float | None:
         """The highest rate that the host stands, for all that is known, where there
         seems to be no limit."""
-        is_new = self.phase is Phase.SEARCH and self._streak < self._bounds.raise_after
+        is_new = self.phase is Phase.SEARCH and self._successes < self._bounds.raise_after
         stood = self._goal / _SEARCH if is_new else self._goal
         is_found = self.likely_limit is None and stood > self._bounds.start_rate
         return stood if is_found else None
@@ -356,20 +356,20 @@ class Governor:
             return
         if not permit.paced:
             return
-        self._streak += 1
+        self._successes += 1
         if now - self._since < _LEVEL_SECONDS:
             return
-        if self.phase is Phase.STEADY and self._streak >= _SUCCESSES:
-            self._streak = 0
+        if self.phase is Phase.STEADY and self._successes >= _SUCCESSES:
+            self._successes = 0
             self._steer(now)
             self._go(self._goal, now)
-        elif self.phase is Phase.SEARCH and self._streak >= self._bounds.raise_after:
+        elif self.phase is Phase.SEARCH and self._successes >= self._bounds.raise_after:
             self._search(now)
 
     def _search(self, now: float) -> None:
         if self._goal >= self._bounds.max_rate:
             return
-        self._streak = 0
+        self._successes = 0
         self._goal = self._within_bounds(self._goal * _SEARCH)
         self._go(self._goal, now)
         self._levels.append((now, 0))
@@ -439,7 +439,7 @@ class Governor:
         self.is_recovering = True
         self._cut_at = now
         if self.phase is Phase.SEARCH:
-            self._streak = 0
+            self._successes = 0
         self._go(rate * self._bounds.decrease_factor, now)
         return Advice(pause, cut=True)
 
