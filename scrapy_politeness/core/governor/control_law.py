@@ -240,7 +240,9 @@ class Governor:
     def survived(self) -> float | None:
         """The highest rate that the host stands, for all that is known, where there
         seems to be no limit."""
-        is_new = self.phase is Phase.SEARCH and self._successes < self._bounds.raise_after
+        is_new = self._successes < self._bounds.raise_after and (
+            self.phase is Phase.SEARCH
+        )
         stood = self._goal / _SEARCH if is_new else self._goal
         is_found = self.likely_limit is None and stood > self._bounds.start_rate
         return stood if is_found else None
