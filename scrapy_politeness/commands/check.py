@@ -57,7 +57,7 @@ class Check:
             return None
         spacings = [own.spacing, own.floor]
         if policy.robots and robots and robots.directives and robots.directives.delay:
-            spacings.append(min(robots.directives.delay, policy.robots_max_delay))
+            spacings.append(robots.directives.delay_within(policy.robots_max_delay))
         shared = (policy.global_limit, policy.ip_limit)
         spacing = max(*spacings, *(limit.interval for limit in shared if limit))
         return min(own.bounds.max_rate, 1 / spacing) if spacing else own.bounds.max_rate

@@ -86,9 +86,10 @@ class Policy:
         "0: never")
     robots: bool = setting("POLITENESS_ROBOTS", True, rules.flag,
         "obey Crawl-delay, Request-rate and Visit-time in robots.txt")
-    robots_max_delay: float = setting("POLITENESS_ROBOTS_MAX_DELAY", 300.0,
-        rules.positive,
-        "a longer delay in robots.txt is reduced to this, with a warning")
+    robots_max_delay: float | None = setting("POLITENESS_ROBOTS_MAX_DELAY", None,
+        rules.optional(rules.positive),
+        "a longer delay in robots.txt is reduced to this, with a warning; by default, "
+        "every delay is obeyed")
     limits: Limits = setting("POLITENESS_LIMITS", {}, slots.limits,
         "[limits for individual slots](limits.md), with the "
         "[keys](#keys-of-politeness_limits) below")

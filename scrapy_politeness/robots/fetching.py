@@ -19,6 +19,7 @@ from twisted.internet.defer import Deferred
 
 from scrapy_politeness.core.cause import Block
 from scrapy_politeness.core.lru import LRU
+from scrapy_politeness.core.text import duration
 from scrapy_politeness.http.names import printable, public
 from scrapy_politeness.http.scrapy_internals import go_the_same_way
 from scrapy_politeness.robots.request import (
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
+
+# Seconds. Whoever keeps such a delay for a day gets less than 1,500 pages.
+_LONG_DELAY = 60.0
 
 # Seconds. The wall clock, which Visit-time is about, and the monotonic one drift apart:
 # a little may be missing when a pause of hours ends, which is no news.
@@ -283,16 +287,27 @@ class Robots:
                 {"site": public(site), "line": nonsense[:100]},
             )
         asked = Directives.read(text, agent)
-        delay, longest = asked.delay or 0.0, self._policy.robots_max_delay
+        delay = asked.delay_within(self._policy.robots_max_delay)
         if not delay and asked.hours is None:
             return None
-        if delay > longest:
+        if asked.delay and delay < asked.delay:
             self._log.warning(
                 "robots.txt of %(site)s asks for %(asked).6g s between requests; "
-                "POLITENESS_ROBOTS_MAX_DELAY makes it %(longest).6g s",
-                {"site": public(site), "asked": delay, "longest": longest},
+                "POLITENESS_ROBOTS_MAX_DELAY makes it %(delay).6g s",
+                {"site": public(site), "asked": asked.delay, "delay": delay},
             )
-        return RobotsTerms(min(delay, longest), time.monotonic(), asked.hours)
+        elif delay >= _LONG_DELAY:
+            self._log.warning(
+                "robots.txt of %(site)s asks for %(delay).6g s between requests, so "
+                "1,000 pages will take %(span)s; POLITENESS_ROBOTS_MAX_DELAY would "
+                "reduce that",
+                {
+                    "site": public(site),
+                    "delay": delay,
+                    "span": duration(1000 * delay),
+                },
+            )
+        return RobotsTerms(delay, time.monotonic(), asked.hours)
 
 
 def _answer(turn: Deferred[_T], value: _T) -> None:

@@ -42,7 +42,8 @@ def robots_request(site: str, *marks: str) -> Request:
         f"{site}/robots.txt",
         callback=NO_CALLBACK,
         priority=_PRIORITY,
-        meta=dict.fromkeys(("dont_obey_robotstxt", *marks), True),
+        # The rules of a host outside allowed_domains hold, too, where it is crawled.
+        meta=dict.fromkeys(("dont_obey_robotstxt", "allow_offsite", *marks), True),
     )
 
 

@@ -64,6 +64,11 @@ class Directives(NamedTuple):
         delays = (self.crawl_delay, self.request_rate)
         return max((d for d in delays if d is not None), default=None)
 
+    def delay_within(self, longest: float | None) -> float:
+        """The same, reduced to the ``longest`` that the user accepts."""
+        delay = self.delay or 0.0
+        return delay if longest is None else min(delay, longest)
+
 
 def first_nonsense(text: str) -> str | None:
     """Return the first line about speed or hours that cannot be understood, whichever

@@ -155,6 +155,36 @@ def test_a_very_long_delay_is_clamped_with_a_warning(site: Callable[..., Site]) 
     assert "POLITENESS_ROBOTS_MAX_DELAY makes it 1 s" in result.log
 
 
+def test_any_delay_is_obeyed_where_no_maximum_is_set(
+    site: Callable[..., Site],
+) -> None:
+    server = site(2, robots="User-agent: *\nCrawl-delay: 900\n")
+    with start_crawl(urls=server.page_urls(), settings=FAST) as running:
+        server.wait_for_arrivals(2)
+        time.sleep(2)
+        running.interrupt()
+        result = running.wait()
+    assert len(server.pages_served()) == 1
+    assert (
+        "asks for 900 s between requests, so 1,000 pages will take 10 d" in result.log
+    )
+
+
+@pytest.mark.parametrize("obey", [False, True])
+def test_the_crawl_delay_of_an_offsite_host_is_kept(
+    site: Callable[..., Site], obey: bool
+) -> None:
+    """As Scrapy does not filter start URLs, such a host is crawled."""
+    server = site(4, robots="User-agent: *\nCrawl-delay: 0.5\n")
+    settings = {**FAST, "ROBOTSTXT_OBEY": obey}
+    requests = [{"url": url, "dont_filter": True} for url in server.page_urls()]
+    result = crawl(
+        requests=requests, settings=settings, allowed_domains=["example.org"]
+    )
+    assert len(result.items) == 4
+    assert min(server.gaps()[1:]) > 0.5 - server.jitter
+
+
 def test_learned_rates_stay_above_the_crawl_delay(site: Callable[..., Site]) -> None:
     server = site(40, robots="User-agent: *\nCrawl-delay: 0.1\n")
     settings = {"POLITENESS_START_RATE": 5, "POLITENESS_RAISE_AFTER": 2}
