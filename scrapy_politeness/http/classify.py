@@ -44,9 +44,10 @@ _TIMEOUTS_BEHIND = frozenset({504, 522, 524})
 _NOBODY_BEHIND = frozenset({502, 520, 521, 523, 525, 526, 527, 530})
 
 # Firewalls forbid what is too fast (403), a busy server finds its clients slow (408),
-# and 420 is "Enhance Your Calm". None is certain, but none is a reason to go faster.
+# 420 is "Enhance Your Calm", and 402 asks a crawler for money. None is certain to be
+# about the rate, but none is a reason to go faster.
 _FORBIDDEN = 403
-_DOUBTFUL = frozenset({_FORBIDDEN, 408, 420})
+_DOUBTFUL = frozenset({402, _FORBIDDEN, 408, 420})
 
 _PROXY_AUTHENTICATION = 407
 

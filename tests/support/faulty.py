@@ -296,7 +296,7 @@ FAULTS = (
     Fault("403 with Retry-After", "403", FAILURE, PASSED_ON, _answer(403, **_LATER)),
     *_statuses(OVERLOAD, RETRIED, 504, 522, 524),
     *_statuses(FAILURE, RETRIED, 408, 500, 502),
-    *_statuses(FAILURE, PASSED_ON, 403, 420),
+    *_statuses(FAILURE, PASSED_ON, 402, 403, 420),
     *_statuses(FAILURE, PASSED_ON, 509, 520, 521, 523, 525, 526, 527, 529, 530),
     *_statuses(SERVED, PASSED_ON, 401, 404, 410),
 )
