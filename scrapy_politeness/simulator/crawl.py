@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
 from scrapy_politeness.core.failing_page import Failures, Persistence
-from scrapy_politeness.core.outcome import Outcome, Verdict
+from scrapy_politeness.core.outcome import TOO_MANY_REQUESTS, Outcome, Verdict
 
 # The default of POLITENESS_MAX_RESCHEDULES.
 _MOST_RESCHEDULES = 20
@@ -99,7 +99,7 @@ class Crawl:
             failing = self._failed(page, failing, now)
             self._others -= failing.is_known and not was_known
             if outcome.verdict.is_overload and failing.failures.spares_host(
-                speaks_of_rate=True
+                speaks_of_rate=_speaks_of_rate(outcome)
             ):
                 outcome = replace(outcome, verdict=Verdict.FAILED)
         if not self._others and not was_known:
@@ -143,3 +143,10 @@ class Crawl:
             if self._persistence.gives_up(failures, alone=True):
                 self._held[n] = (now, page)
         heapify(self._held)
+
+
+def _speaks_of_rate(outcome: Outcome) -> bool:
+    """As a crawl has it: a bare 5xx may be the page's."""
+    is_bare = outcome.wait is None and outcome.quota is None
+    is_named = outcome.reason.startswith(TOO_MANY_REQUESTS)
+    return outcome.verdict is Verdict.TIMED_OUT or is_named or not is_bare
