@@ -61,7 +61,7 @@ class Learner:
     ) -> Change:
         model, concurrency = self._begin()
         governor = model.governor
-        self._recalled -= self._recalled > 0
+        self._count_answer()
         otherwise = 0.0
         # Of a flight that was refused, one says as much as all; and a block has another
         # reason than that too many were in flight.
@@ -76,8 +76,10 @@ class Learner:
         return change
 
     def observe_concurrency(self, permit: Permit, outcome: Outcome) -> float:
-        """Return how likely it was refused because too many were in flight."""
+        """Return how likely it was refused because too many were in flight. What else
+        it teaches is learned together with others."""
         model, concurrency = self._begin()
+        self._count_answer()
         return concurrency.observe(permit, outcome, model.governor.chance_of_refusal)
 
     def join(self) -> None:
@@ -141,8 +143,12 @@ class Learner:
         self._update_rate()
 
     def forget(self) -> None:
-        self.model = self.concurrency = self._joint_model = None
+        self.model = self.concurrency = self._joint_model = self.found_alone = None
+        self._recalled = 0
         self._update_rate()
+
+    def _count_answer(self) -> None:
+        self._recalled = max(0, self._recalled - 1)
 
     def _update_rate(self) -> None:
         wanted = self.bounds.start_rate if self.model is None else self.model.rate

@@ -442,6 +442,7 @@ class Slot(Referable):
     def forget(self) -> None:
         """Nothing is known any more."""
         self.learner.forget()
+        self._streak = None
         self._update()
 
     def obey_robots(self, delay: float, now: float) -> bool:

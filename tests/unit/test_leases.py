@@ -18,6 +18,7 @@ from scrapy.settings import Settings
 from scrapy_politeness.config.policy import Policy
 from scrapy_politeness.core.governor.control_law import Bounds
 from scrapy_politeness.core.governor.host_model import HostModel
+from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.core.leases import HORIZON, Lease, Leases, grace
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.core.slot import Slot
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 BOUNDS = Bounds(start_rate=10.0, max_rate=100.0)
 
 
-def a_scope() -> Slot:
+def a_joined_slot() -> Slot:
     slot = Slot("example.org", BOUNDS, spacing=0.0, concurrency=8)
     slot.join()
     return slot
@@ -49,29 +50,29 @@ def granted(slot: Slot, *times: float, ask_at: float = 0.0) -> Slot:
 
 class TestLeases:
     def test_nothing_goes_without_a_lease(self) -> None:
-        assert not a_scope().has_permit(100.0)
+        assert not a_joined_slot().has_permit(100.0)
 
     def test_a_request_goes_when_its_lease_says(self) -> None:
-        slot = granted(a_scope(), 5.0)
+        slot = granted(a_joined_slot(), 5.0)
         assert not slot.has_permit(4.99)
         assert slot.has_permit(5.0)
         assert slot.take(5.0).paced
         assert not slot.has_permit(5.0)
 
     def test_a_lease_lapses(self) -> None:
-        slot = granted(a_scope(), 5.0, 6.0)
+        slot = granted(a_joined_slot(), 5.0, 6.0)
         assert slot.has_permit(5.0 + grace(0.0))
         assert not slot.has_permit(5.0 + 2 * grace(0.0))
         assert slot.has_permit(6.0)
 
     def test_one_that_followed_a_time_of_rest_was_not_paced(self) -> None:
-        slot = a_scope()
+        slot = a_joined_slot()
         assert slot.permits.leases is not None
         slot.permits.leases.grant([Lease(5.0, 60.0)], 0.0)
         assert not slot.take(5.0).paced
 
     def test_as_many_are_handed_out_as_there_are_leases(self) -> None:
-        slot = granted(a_scope(), 5.0, 5.1)
+        slot = granted(a_joined_slot(), 5.0, 5.1)
         assert slot.claimable_at == pytest.approx(5.0, abs=0.01)
         slot.claim(5.0)
         assert slot.claimable_at == pytest.approx(5.1, abs=0.01)
@@ -98,7 +99,7 @@ class TestLeases:
         assert leases.wants_more(1.0 + HORIZON * 0.6)
 
     def test_a_refusal_stops_everything_until_it_was_reported(self) -> None:
-        slot = granted(a_scope(), 5.0, 5.1, 5.2)
+        slot = granted(a_joined_slot(), 5.0, 5.1, 5.2)
         permit = slot.take(5.0)
         slot.hand_in(permit, Outcome(Verdict.REFUSED), 5.05)
         assert not slot.has_permit(5.1)
@@ -107,7 +108,7 @@ class TestLeases:
         assert not slot.permits.leases.wants_more(10.0)
 
     def test_a_parted_process_goes_on_with_a_share_and_never_faster(self) -> None:
-        slot = granted(a_scope(), 5.0)
+        slot = granted(a_joined_slot(), 5.0)
         assert slot.permits.leases is not None
         slot.permits.leases.members = 4
         slot.part(5.0, chance=0.0)
@@ -120,7 +121,7 @@ class TestLeases:
         assert sent == pytest.approx(60 * BOUNDS.start_rate / 4, rel=0.02)
 
     def test_a_parted_process_slows_down_when_refused(self) -> None:
-        slot = granted(a_scope(), 5.0)
+        slot = granted(a_joined_slot(), 5.0)
         slot.part(5.0, chance=0.0)
         permit = slot.take(slot.ready_at)
         refused = Outcome(Verdict.REFUSED, "429", wait=7.0)
@@ -129,7 +130,7 @@ class TestLeases:
         assert slot.ready_at >= 13.0
 
     def test_what_was_found_alone_is_kept_for_the_others(self) -> None:
-        slot = granted(a_scope(), 0.0)
+        slot = granted(a_joined_slot(), 0.0)
         slot.part(0.0, chance=0.0)
         simulate([slot], RetryAfter(TokenBucket(4.0, 5)), seconds=120.0)
         assert slot.permits.leases is not None
@@ -137,7 +138,7 @@ class TestLeases:
         assert slot.learner.found_alone == pytest.approx(4.0, rel=0.1)
 
     def test_what_was_learned_together_is_there_again_after_the_return(self) -> None:
-        slot = granted(a_scope(), 5.0)
+        slot = granted(a_joined_slot(), 5.0)
         model = slot.learner.new_model()
         slot.adopt(model)
         slot.part(5.0, chance=0.0)
@@ -147,7 +148,7 @@ class TestLeases:
         assert slot.learner.model is model
 
     def test_a_process_that_was_alone_at_first_is_free_to_climb_later(self) -> None:
-        slot = a_scope()
+        slot = a_joined_slot()
         slot.part(0.0, chance=0.0)
         slot.settle(slot.take(1.0), Outcome(Verdict.SERVED), 1.1, 0.5)
         assert slot.permits.leases is not None
@@ -155,8 +156,17 @@ class TestLeases:
         assert slot.learner.model is None
         assert slot.terms.fastest == 1 / BOUNDS.max_rate
 
+    def test_what_all_learn_outweighs_in_time_what_was_recalled(self) -> None:
+        slot = a_joined_slot()
+        slot.recall(Learned(50.0, None, None), 0.0)
+        for nth in range(30):
+            granted(slot, float(nth))
+            permit = slot.take(float(nth))
+            slot.hand_in(permit, Outcome(Verdict.SERVED), nth + 0.1)
+        assert slot.learned is not None
+
     def test_a_rate_of_ones_own_is_not_for_all(self) -> None:
-        slot = a_scope()
+        slot = a_joined_slot()
         slot.adopt(slot.learner.new_model())
         own = replace(BOUNDS, start_rate=2.0, max_rate=2.0)
         slot.reconfigure(own, spacing=0.0, floor=0.0)
@@ -166,7 +176,7 @@ class TestLeases:
         assert slot.learner.new_model().governor.rate == BOUNDS.start_rate
 
     def test_a_crawl_delay_is_kept_although_a_lease_may_be_used_late(self) -> None:
-        slot = a_scope()
+        slot = a_joined_slot()
         slot.obey_robots(5.0, 0.0)
         assert slot.terms.gap - grace(slot.terms.gap) >= 5.0
 

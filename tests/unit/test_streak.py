@@ -80,6 +80,17 @@ def test_one_at_a_time_asks_whether_a_block_is_over() -> None:
     assert again.has_room
 
 
+def test_a_slot_that_is_reset_knows_of_no_block() -> None:
+    slot = new_slot()
+    for now in range(4):
+        ask(slot, CUT, now)
+    slot.forget()
+    slot.reset()
+    slot.take(slot.ready_at)
+    assert slot.has_room
+    assert not ask(slot, CUT, slot.ready_at).is_block
+
+
 def test_other_errors_are_no_block() -> None:
     slot = new_slot()
     error = Outcome(Verdict.FAILED, "500 Internal Server Error")
