@@ -226,10 +226,13 @@ class Gate:
             place.turn.callback(None)
 
     def _withdraw(self, route: Route, place: _Place) -> None:
-        place.ticket.end(Outcome(Verdict.IGNORED, "cancelled"))
         lines = self._slots.get(route.slot)
         if lines is not None and lines.remove(route, place):
+            place.ticket.end(Outcome(Verdict.IGNORED, "cancelled"))
             self.advance(route.slot)
+        else:
+            # Its turn has just come: the next sweep settles its permits.
+            self._watch()
 
     def _log_wait(self, route: Route, request: Request, now: float, depth: int) -> None:
         if not self._log.isEnabledFor(logging.DEBUG):

@@ -6,6 +6,8 @@ may go does go.
 
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,7 +26,7 @@ from scrapy_politeness.core.pace import Limit
 from scrapy_politeness.core.route import Flight, Route
 from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.scheduling.gate import Gate
-from scrapy_politeness.scheduling.tickets import Ticket, Tickets
+from scrapy_politeness.scheduling.tickets import State, Ticket, Tickets
 from scrapy_politeness.sharing.alone import Alone
 
 SERVED = Outcome(Verdict.SERVED)
@@ -220,3 +222,39 @@ def test_all_limits_are_kept_and_nobody_is_forgotten(
         assert budget.waiting == 0
         times = [at for at, route in world.sent if budget in route.budgets]
         assert most_in_a_window(times, limit.period) <= limit.count
+
+
+def test_one_that_is_cancelled_when_its_turn_has_come_keeps_its_permits() -> None:
+    """They are settled when it is found to be lost."""
+    watch = mock.Mock()
+    gate = Gate(watch, Alone(), None)
+    tickets = Tickets(mock.Mock())
+    slot = Slot("a", Bounds(), spacing=0.0, concurrency=1)
+    ticket = tickets.begin(Request("http://example.org"))
+
+    async def cancelled_too_late() -> None:
+        loop = asyncio.get_running_loop()
+        slot.take(0.0)
+        with (
+            mock.patch("scrapy_politeness.scheduling.gate.call_later", loop.call_later),
+            mock.patch(
+                "scrapy_politeness.scheduling.gate.maybe_deferred_to_future",
+                lambda turn: turn.asFuture(loop),
+            ),
+        ):
+            entering = gate.enter(ticket, Route(slot), lambda *waits: False)
+            task = loop.create_task(entering)
+            await asyncio.sleep(0)
+            assert gate.waiting(slot) == 1
+            watch.reset_mock()
+            slot.in_flight = 0
+            gate.advance(slot)
+            task.cancel()
+            await asyncio.wait({task})
+        assert task.cancelled()
+
+    with ThreadPoolExecutor(1) as pool:  # pytest has a loop of its own
+        pool.submit(asyncio.run, cancelled_too_late()).result()
+    assert ticket.state is State.SENT
+    assert slot.in_flight == 1
+    watch.assert_called_once()
