@@ -401,6 +401,12 @@ class Slot(Referable):
         return self._streak is not None and self._streak.is_noisy
 
     @property
+    def limits_connections(self) -> bool:
+        """Tell whether the host is known to take no more requests at once."""
+        concurrency = self.learner.concurrency
+        return concurrency is not None and concurrency.is_found
+
+    @property
     def bad_luck(self) -> float:
         """The same, but 0 as long as it is too little to speak of."""
         model = self.learner.model

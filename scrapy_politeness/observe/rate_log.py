@@ -10,6 +10,7 @@ logged only if a long pause follows.
 from __future__ import annotations
 
 import logging
+import math
 from functools import partialmethod
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,8 @@ _QUOTA = "its quota"
 
 _RATE = "rate %(rates)s because of %(reason)s"
 _PAUSE = "pausing for %(pause).1f s because of %(reason)s"
+_FEWER = "at most %(most)s at once, since it has refused more"
+_PERHAPS_FEWER = "at most %(most)s at once, since it may refuse more"
 
 
 class SlotLog:
@@ -148,19 +151,17 @@ class RateLog(SlotLog):
 
     def _log_concurrency(self, slot: Slot, tally: Tally) -> None:
         before, tally.concurrency = tally.concurrency, slot.concurrency
-        if before is None or slot.concurrency >= before:
-            return
+        logged = tally.logged_concurrency or math.inf
+        level, text = logging.DEBUG, _PERHAPS_FEWER
         # Fewer are sent long before it is known that this is the reason.
-        is_found = slot.learned is not None and slot.learned.concurrency is not None
-        is_new = is_found and slot.concurrency != tally.logged_concurrency
-        if is_new:
+        is_found = slot.concurrency < logged and slot.limits_connections
+        if is_found:
             tally.logged_concurrency = slot.concurrency
-        self.log(
-            logging.INFO if is_new else logging.DEBUG,
-            slot,
-            "at most %(most)s at once, since it has refused more",
-            most=counted(slot.concurrency, "request"),
-        )
+            level, text = logging.INFO, _FEWER
+        # What was recalled is known already.
+        if before is None or (slot.concurrency >= before and not is_found):
+            return
+        self.log(level, slot, text, most=counted(slot.concurrency, "request"))
 
 
 def was_bad_luck(tally: Tally, change: Change) -> bool:

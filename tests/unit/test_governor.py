@@ -276,45 +276,49 @@ def test_a_refusal_degrades_health_until_it_is_served_again() -> None:
     assert health(governor, Latency(0.1), paused=False) is Health.HEALTHY
 
 
-def crowd_of(most: int, limit: int, *, times: int = 200) -> Concurrency:
+def connections_of(most: int, limit: int, *, times: int = 200) -> Concurrency:
     """What is known of a host that refuses each request beside more than ``limit``,
     while as many are sent at once as is thought right, and now and then one more."""
-    crowd = Concurrency(most)
+    concurrency = Concurrency(most)
     for nth in range(times):
-        beside = min(most, crowd.limit + (nth % 10 == 0))
+        beside = min(most, concurrency.limit + (nth % 10 == 0))
         outcome = SERVED if beside <= limit else REFUSED
-        crowd.observe(Permit(0.0, paced=True, beside=beside), outcome, lambda _: 0.01)
-    return crowd
+        concurrency.observe(
+            Permit(0.0, paced=True, beside=beside), outcome, lambda _: 0.01
+        )
+    return concurrency
 
 
 def test_four_connections_are_found() -> None:
-    crowd = crowd_of(16, 4)
-    assert crowd.limit in (3, 4)
-    assert crowd.found == crowd.limit
+    concurrency = connections_of(16, 4)
+    assert concurrency.limit in (3, 4)
+    assert concurrency.is_found
 
 
 def test_a_host_that_takes_all_keeps_all() -> None:
-    crowd = crowd_of(16, 16)
-    assert (crowd.limit, crowd.found) == (16, None)
+    concurrency = connections_of(16, 16)
+    assert (concurrency.limit, concurrency.is_found) == (16, False)
 
 
 def test_refusals_among_few_are_not_blamed_on_the_connections() -> None:
-    crowd = Concurrency(8)
+    concurrency = Concurrency(8)
     for nth in range(400):
         outcome = REFUSED if nth % 50 == 49 else SERVED
         permit = Permit(0.0, paced=True, beside=1 + nth % 8)
-        crowd.observe(permit, outcome, lambda _: 0.02)
-    assert crowd.observe(Permit(0.0, True, beside=1), REFUSED, lambda _: 0.02) == 0.0
-    assert (crowd.limit, crowd.found) == (8, None)
+        concurrency.observe(permit, outcome, lambda _: 0.02)
+    assert (
+        concurrency.observe(Permit(0.0, True, beside=1), REFUSED, lambda _: 0.02) == 0.0
+    )
+    assert (concurrency.limit, concurrency.is_found) == (8, False)
 
 
 def test_a_limit_of_connections_that_is_gone_is_forgotten() -> None:
-    crowd = crowd_of(8, 3)
-    assert crowd.limit < 5
+    concurrency = connections_of(8, 3)
+    assert concurrency.limit < 5
     for nth in range(5000):
-        beside = min(8, crowd.limit + (nth % 10 == 0))
-        crowd.observe(Permit(0.0, True, beside=beside), SERVED, lambda _: 0.01)
-    assert (crowd.limit, crowd.found) == (8, None)
+        beside = min(8, concurrency.limit + (nth % 10 == 0))
+        concurrency.observe(Permit(0.0, True, beside=beside), SERVED, lambda _: 0.01)
+    assert (concurrency.limit, concurrency.is_found) == (8, False)
 
 
 @pytest.mark.parametrize("most", [10.0, 100.0])

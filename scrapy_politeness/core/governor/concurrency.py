@@ -61,12 +61,12 @@ class Concurrency:
         return f"<Concurrency: {self.limit} of {self._most} at once>"
 
     @property
-    def found(self) -> int | None:
-        """The host's own limit, if it is known to have one."""
+    def is_found(self) -> bool:
+        """Tell whether the host is known to have a limit of its own."""
         if self.limit >= self._most or not self._evidence:
-            return None
+            return False
         weights = [math.exp(value) for value in self._evidence]
-        return self.limit if weights[-1] < (1 - _SURE) * sum(weights) else None
+        return weights[-1] < (1 - _SURE) * sum(weights)
 
     @property
     def likely(self) -> int | None:
