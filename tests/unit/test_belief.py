@@ -265,7 +265,6 @@ def test_a_host_that_never_refused_costs_no_memory() -> None:
     governor = Governor(Bounds())
     for second in range(1000):
         answer(governor, SERVED, float(second))
-    assert not governor.has_refused
     assert len(json.dumps(freeze(governor))) < 1000
 
 

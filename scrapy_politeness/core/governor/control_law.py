@@ -220,10 +220,6 @@ class Governor:
         }
 
     @property
-    def has_refused(self) -> bool:
-        return self._belief is not None
-
-    @property
     def has_bad_luck(self) -> bool:
         """Tell whether the host is known to fail now and then, whatever the rate."""
         return self.unlucky > _UNLUCKY_SHARE
