@@ -80,8 +80,8 @@ def read_quota(header: Callable[[str], str | None], *, wall_now: float) -> Quota
     """``header`` returns the value of a response header, several field lines joined by
     commas, or None."""
     text, policy = header("RateLimit"), header("RateLimit-Policy")
-    if text is not None:
-        return _current(text, policy) or _paired(text)
+    if text is not None and (quota := _current(text, policy) or _paired(text)):
+        return quota
     date = header("Date")
     now = (http_date(date) if date else None) or wall_now
     for group in _DIALECTS:

@@ -88,6 +88,15 @@ DATE = "Sun, 06 Nov 1994 08:49:37 GMT"
         ),
         (
             {
+                "RateLimit": '"bytes";r=5;t=1',
+                "RateLimit-Policy": '"bytes";q=9;w=1;qu="content-bytes"',
+                "X-RateLimit-Remaining": "7",
+                "X-RateLimit-Reset": "12.5",
+            },
+            Quota(7, 12.5),
+        ),
+        (
+            {
                 "RateLimit-Limit": "100",
                 "RateLimit-Policy": "100;w=60, 5000;w=3600",
                 "RateLimit-Remaining": "50",
