@@ -157,7 +157,7 @@ class Parts:
             if slot is not None:
                 seconds = min(left, longest)
                 slot.block(Block.PAUSE, time.monotonic() + seconds)
-                self.events.still_silent(slot, seconds)
+                self.events.still_paused(slot, seconds)
 
     def _look(self) -> bool:
         self.feedback.sweep()

@@ -103,8 +103,7 @@ class Events:
             self._stats.inc_value("politeness/bad_luck")
         self._signal_settled(slot, outcome, change)
 
-    def silenced(self, slot: Slot, seconds: float) -> None:
-        """The host has asked another process for it."""
+    def paused_elsewhere(self, slot: Slot, seconds: float) -> None:
         text = "pausing for %(pause).1f s, as asked of another process"
         self._log.info(slot, text, pause=seconds)
         self._paused(slot, Cause.HOST)
@@ -126,7 +125,7 @@ class Events:
         self._paused(slot, Cause.SPIDER)
         self._send(signals.slot_paused, slot, seconds=seconds, reason="the spider")
 
-    def still_silent(self, slot: Slot, seconds: float) -> None:
+    def still_paused(self, slot: Slot, seconds: float) -> None:
         text = "pausing for another %(seconds).1f s, as asked of an earlier run"
         self._log.info(slot, text, seconds=seconds)
         self._paused(slot, Cause.HOST)

@@ -128,7 +128,7 @@ def _series(timeline: Timeline, seconds: float) -> Series:
         width=timeline.width,
         sent=[round(count, 3) for count in timeline.sent[:length]],
         refused=list(timeline.refused[:length]),
-        silent=[round(spent, 3) for spent in timeline.silent[:length]],
+        silent=[round(spent, 3) for spent in timeline.paused[:length]],
         rate=[_short(rate) or None for rate in timeline.rate[:length]],
         ceiling=[_short(rate) or None for rate in timeline.ceiling[:length]],
     )

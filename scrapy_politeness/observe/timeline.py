@@ -26,14 +26,14 @@ _GAP = 2.0
 @dataclass(slots=True)
 class Timeline:
     """Five rows of buckets: how many requests were ``sent`` and ``refused``, how many
-    seconds were ``silent``, and the last known ``rate`` and ``ceiling``, 0 where there
+    seconds were ``paused``, and the last known ``rate`` and ``ceiling``, 0 where there
     was none."""
 
     _start: float
     width: float = _FIRST_WIDTH
     sent: array[float] = field(default_factory=lambda: array("f"))
     refused: array[int] = field(default_factory=lambda: array("I"))
-    silent: array[float] = field(default_factory=lambda: array("f"))
+    paused: array[float] = field(default_factory=lambda: array("f"))
     rate: array[float] = field(default_factory=lambda: array("f"))
     ceiling: array[float] = field(default_factory=lambda: array("f"))
 
@@ -46,10 +46,10 @@ class Timeline:
         self.extend(until)
         self._spread(self.sent, since, until, share)
 
-    def add_silence(self, since: float, until: float) -> None:
+    def add_pause(self, since: float, until: float) -> None:
         if until > since:
             self.extend(until)
-            self._spread(self.silent, since, until, until - since)
+            self._spread(self.paused, since, until, until - since)
 
     def add_refusal(self, now: float) -> None:
         bucket = self.extend(now)
@@ -87,14 +87,14 @@ class Timeline:
 
     def _grow(self, length: int) -> None:
         more = max(0, length - len(self.sent))
-        for row in (self.sent, self.silent, self.refused):
+        for row in (self.sent, self.paused, self.refused):
             row.frombytes(bytes(more * row.itemsize))
         for row in (self.rate, self.ceiling):
             row.extend([row[-1] if row else 0.0] * more)
 
     def _merge_pairs(self) -> None:
         self.width *= 2
-        for name in ("sent", "silent", "refused"):
+        for name in ("sent", "paused", "refused"):
             row = getattr(self, name)
             merged = map(sum, zip(row[::2], row[1::2], strict=True))
             setattr(self, name, array(row.typecode, merged))
@@ -111,34 +111,34 @@ class Recording:
     _interval: float = 0.0
     # What the request before the last stood for.
     _gap: float = 0.0
-    _silent_since: float | None = None
-    _silent_until: float = 0.0
+    _paused_since: float | None = None
+    _paused_until: float = 0.0
     # Since the last request: it stands for as long as the one before.
-    _was_silent: bool = False
+    _was_paused: bool = False
 
     def sent(self, now: float, interval: float) -> None:
         if (since := self._last_sent) is not None:
             until = now
-            if self._was_silent or now - since > max(2 * self._interval, _GAP):
+            if self._was_paused or now - since > max(2 * self._interval, _GAP):
                 until = min(now, since + max(self._interval, self._gap))
             self._gap = until - since
             self.timeline.add_sent(since, until)
         self.resumed(now)
-        self._was_silent = False
+        self._was_paused = False
         self._last_sent, self._interval = now, interval
 
     def paused(self, now: float, until: float) -> None:
-        if self._silent_since is None or self._silent_until < now:
+        if self._paused_since is None or self._paused_until < now:
             self.resumed(now)
-            self._silent_since = now
-            self._was_silent = True
-        self._silent_until = max(self._silent_until, until)
+            self._paused_since = now
+            self._was_paused = True
+        self._paused_until = max(self._paused_until, until)
 
     def resumed(self, now: float) -> None:
-        if self._silent_since is not None:
-            until = min(now, self._silent_until)
-            self.timeline.add_silence(self._silent_since, until)
-            self._silent_since = None
+        if self._paused_since is not None:
+            until = min(now, self._paused_until)
+            self.timeline.add_pause(self._paused_since, until)
+            self._paused_since = None
 
     def finish(self, now: float) -> None:
         if self._last_sent is not None:

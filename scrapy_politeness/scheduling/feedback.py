@@ -64,9 +64,9 @@ class Feedback:
         self.listener.settled(slot, outcome, change, time.monotonic())
         self.dead_hosts.learned(slot, outcome, change)
 
-    def silenced(self, slot: Slot, seconds: float) -> None:
-        """A host has asked another process for silence."""
-        self.listener.silenced(slot, seconds)
+    def paused_elsewhere(self, slot: Slot, seconds: float) -> None:
+        """The host has asked another process for a pause."""
+        self.listener.paused_elsewhere(slot, seconds)
 
     def forget(self, slot: Slot) -> bool:
         """Return to the settings; return whether that has ended a pause."""

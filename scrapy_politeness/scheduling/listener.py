@@ -22,8 +22,8 @@ class Listener(Protocol):
     def wait_capped(self, slot: Slot, wait: float, longest: float) -> None:
         """A Retry-After was cut to the longest that is obeyed."""
 
-    def silenced(self, slot: Slot, seconds: float) -> None:
-        """A host has asked another process for silence."""
+    def paused_elsewhere(self, slot: Slot, seconds: float) -> None:
+        """The host has asked another process for a pause."""
 
     def given_up(self, slot_key: str) -> None:
         """A request was given up: its host is dead, or its page fails."""

@@ -16,8 +16,8 @@ class Hearer(Protocol):
     def learned(self, slot: Slot, outcome: Outcome, change: Change) -> None:
         """An outcome that was saved has changed this."""
 
-    def silenced(self, slot: Slot, seconds: float) -> None:
-        """A host has asked another process for silence."""
+    def paused_elsewhere(self, slot: Slot, seconds: float) -> None:
+        """The host has asked another process for a pause."""
 
 
 class Sharing(Protocol):

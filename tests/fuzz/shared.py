@@ -181,7 +181,7 @@ def replies_may_be_anything(answer: Any) -> None:
         )
         assert len(granted.waits) <= 3
         assert all(0 <= wait <= _HORIZON for wait in granted.waits)
-        assert 0 <= granted.silence <= _LONGEST
+        assert 0 <= granted.pause <= _LONGEST
         assert 0 <= granted.nexts[0] <= _LONGEST
     with watched(), suppress(UnavailableError):
         saved = Saved.read(answer)

@@ -318,7 +318,7 @@ class TestServerClock:
 Grant = dict[str, Any]
 
 FIELDS = (
-    *("now", "revision", "cuts", "model", "silence", "late"),
+    *("now", "revision", "cuts", "model", "pause", "late"),
     *("waits", "nexts", "members"),
 )
 
@@ -341,13 +341,13 @@ def ask(shared_redis: RedisServer) -> Callable[..., Grant]:
         *terms: tuple[float, float, int, int],
         process: str = "a",
         horizon: float = HORIZON,
-        silence: float = 0.0,
+        pause: float = 0.0,
         finished_ago: float = -1e-6,
     ) -> Grant:
         keys = Keys(one_node=True)
         names = [keys.of(f"slot:{n}") for n in range(len(terms))]
         arguments: list[str | int] = [process, wanted, micros(horizon), 0]
-        arguments += [micros(3600), micros(silence), micros(finished_ago)]
+        arguments += [micros(3600), micros(pause), micros(finished_ago)]
         for spacing, gap, burst, members in terms:
             arguments += [micros(spacing), micros(gap), burst, members]
         flat = [*names[0][2:], *(key for name in names for key in name[:2])]
@@ -405,16 +405,16 @@ class TestGrant:
     ) -> None:
         assert ask(3, (0.05, 0.02, 4, 1))["waits"] == [0, 20_000, 40_000]
 
-    def test_no_burst_follows_a_silence(self, ask: Callable[..., Grant]) -> None:
-        waits = ask(4, (0.05, 0.0, 4, 1), silence=0.1)["waits"]
+    def test_no_burst_follows_a_pause(self, ask: Callable[..., Grant]) -> None:
+        waits = ask(4, (0.05, 0.0, 4, 1), pause=0.1)["waits"]
         assert waits == [100_000, 150_000, 200_000]
 
-    def test_a_silence_holds_for_all(self, ask: Callable[..., Grant]) -> None:
-        ask(1, EVEN, silence=30.0)
+    def test_a_pause_holds_for_all(self, ask: Callable[..., Grant]) -> None:
+        ask(1, EVEN, pause=30.0)
         other = ask(1, EVEN, process="b")
         assert other["waits"] == []
-        assert 29e6 < other["silence"] <= 30e6
-        assert other["nexts"][0] == other["silence"]
+        assert 29e6 < other["pause"] <= 30e6
+        assert other["nexts"][0] == other["pause"]
 
     def test_all_budgets_are_taken_from_together_or_none(
         self, ask: Callable[..., Grant]
@@ -465,7 +465,7 @@ class TestGrant:
     ) -> None:
         keys = Keys(one_node=True).of("slot:0")
         shared_redis.client().hset(keys.times, "u", str(4 * 10**15))
-        assert ask(1, EVEN)["silence"] == 3600 * 10**6
+        assert ask(1, EVEN)["pause"] == 3600 * 10**6
 
 
 def test_of_two_who_report_at_once_the_second_is_told_what_the_first_has_saved(

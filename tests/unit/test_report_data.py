@@ -163,11 +163,11 @@ def test_nothing_is_lost_when_buckets_become_wider() -> None:
         now = 100.0 + second
         timeline.set_rate(now, second, None if second < 500 else 7.0)
         timeline.add_sent(now, now + 0.7)
-        timeline.add_silence(now + 0.7, now + 1)
+        timeline.add_pause(now + 0.7, now + 1)
         if second % 10 == 0:
             timeline.add_refusal(now)
     assert sum(timeline.sent) == pytest.approx(1000)
-    assert sum(timeline.silent) == pytest.approx(300)
+    assert sum(timeline.paused) == pytest.approx(300)
     assert sum(timeline.refused) == 100
     assert timeline.rate[-1] == 999
     assert timeline.ceiling[0] == 0

@@ -53,14 +53,14 @@ class Heard:
     def __init__(self) -> None:
         self.outcomes: list[Outcome] = []
         self.changes: list[Change] = []
-        self.silences: list[float] = []
+        self.pauses: list[float] = []
 
     def learned(self, slot: Slot, outcome: Outcome, change: Change) -> None:
         self.outcomes.append(outcome)
         self.changes.append(change)
 
-    def silenced(self, slot: Slot, seconds: float) -> None:
-        self.silences.append(seconds)
+    def paused_elsewhere(self, slot: Slot, seconds: float) -> None:
+        self.pauses.append(seconds)
 
 
 def redis_sharing(url: str, **settings: Any) -> RedisSharing:
@@ -186,7 +186,7 @@ def test_every_outcome_has_been_heard_of_when_it_closes(
     assert run(crawl()).outcomes == [SERVED] * 7
 
 
-def test_a_refusal_silences_the_slot_and_halves_its_rate(
+def test_a_refusal_pauses_the_slot_and_halves_its_rate(
     adapter: Callable[[], Sharing],
 ) -> None:
     async def crawl() -> Process:
@@ -252,7 +252,7 @@ class TestTwoProcesses:
         times = run(crawl())
         assert max(times) - min(times) >= 29 / RATE - 0.05
 
-    def test_a_silence_is_heard_by_the_other(
+    def test_a_pause_is_heard_by_the_other(
         self, two: Callable[[], tuple[Sharing, Sharing]]
     ) -> None:
         async def crawl() -> Process:
@@ -261,13 +261,13 @@ class TestTwoProcesses:
                 await second.fetch(1)
                 first.save(await first.send(), REFUSED)
                 deadline = time.monotonic() + PATIENCE
-                while not second.heard.silences and time.monotonic() < deadline:
+                while not second.heard.pauses and time.monotonic() < deadline:
                     second.sharing.reserve(Route(second.slot))
                     await asyncio.sleep(0.05)
             return second
 
         second = run(crawl())
-        [seconds] = second.heard.silences
+        [seconds] = second.heard.pauses
         assert seconds == pytest.approx(60.0, rel=0.2)
         assert second.slot.paused_until > time.monotonic() + 40
         # And what the first has learned from it.

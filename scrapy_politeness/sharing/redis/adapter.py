@@ -200,9 +200,9 @@ class RedisSharing:
             self._clock.learn(sent_at, received_at, granted.there)
             if ask.slot is not None:
                 self._learning.hear(ask.slot, granted.revision, granted.model)
-            silence = self._reservations.answered(ask, granted, sent_at, received_at)
-            if ask.slot is not None and silence:
-                self._hearer.silenced(ask.slot, silence)
+            pause = self._reservations.answered(ask, granted, sent_at, received_at)
+            if ask.slot is not None and pause:
+                self._hearer.paused_elsewhere(ask.slot, pause)
             self._stats.inc_value("politeness/redis/permits", len(granted.waits))
             self._members = max(self._members, *granted.members)
             for slot in ask.waiting:

@@ -2,13 +2,13 @@
 --
 -- Each budget has a hash: t, when the next request may go at the earliest if all are
 -- evenly spread (the theoretical arrival time of GCRA); l, the last time granted; u,
--- until when there is silence. And a sorted set of the processes that share it, by
+-- until when there is a pause. And a sorted set of the processes that share it, by
 -- when each is forgotten. All times are this server's own, in microseconds, and what
 -- is returned are waits from now on.
 --
 -- KEYS: what was learned of the first budget, in detail and as a summary; then hash
 --       and set of each budget.
--- ARGV: process, how many, horizon, known revision, longest silence, silence left,
+-- ARGV: process, how many, horizon, known revision, longest pause, pause left,
 --       finished ago (or -1); then of each budget: spacing, least gap, burst, processes
 --       expected.
 local process, wanted, horizon = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -70,7 +70,7 @@ if tonumber(ARGV[7]) >= 0 then
 end
 
 for _, budget in ipairs(budgets) do
-  -- What could be saved up during a silence does not count: no burst comes next.
+  -- What could be saved up during a pause does not count: no burst comes next.
   if budget.u > budget.l then
     budget.t = math.max(budget.t, budget.u + budget.spare)
   end

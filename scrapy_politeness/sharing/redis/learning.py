@@ -195,7 +195,7 @@ class SharedLearning:
         slot.adopt(model)
         learned = slot.learner.learned
         now = self._clock.now
-        silence = max(
+        pause = max(
             (
                 self._clock.at(report.at) + change.pause - now
                 for report, change in zip(copy.sent, copy.changes, strict=True)
@@ -212,7 +212,7 @@ class SharedLearning:
             _DETAILS_KEPT if learned else _LITTLE_KEPT,
             _text({"at": now, **learned.to_dict()}) if learned else "",
             _SUMMARY_KEPT,
-            micros(max(0.0, silence)),
+            micros(max(0.0, pause)),
             micros(self._longest),
         ]
         return Call("save", [keys.learned, keys.summary, keys.times], arguments)

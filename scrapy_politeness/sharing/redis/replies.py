@@ -20,7 +20,7 @@ class Granted(NamedTuple):
     revision: int
     cuts: int
     model: bytes
-    silence: int
+    pause: int
     late: int
     waits: list[int]
     nexts: list[int]
@@ -30,9 +30,9 @@ class Granted(NamedTuple):
     def read(
         cls, answer: Any, *, wanted: int, budgets: int, horizon: int, longest: int
     ) -> Granted:
-        """Raise UnavailableError for what the script cannot have answered. No silence
+        """Raise UnavailableError for what the script cannot have answered. No pause
         and no wait is longer than the ``longest`` time."""
-        there, revision, cuts, model, silence, late, *lists = _row(answer, cls)
+        there, revision, cuts, model, pause, late, *lists = _row(answer, cls)
         waits, nexts, members = map(_counts, lists)
         fits = len(waits) <= wanted and max(waits, default=0) <= horizon
         if not fits or len(nexts) != budgets or len(members) != budgets:
@@ -42,7 +42,7 @@ class Granted(NamedTuple):
             _count(revision),
             _count(cuts),
             _text(model),
-            min(_count(silence), longest),
+            min(_count(pause), longest),
             _count(late),
             waits,
             [min(wait, longest) for wait in nexts],

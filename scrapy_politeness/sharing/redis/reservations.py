@@ -30,8 +30,8 @@ _MOST_ASKS = 32
 # Seconds. A process that got nothing does not ask again at once.
 _SHORTEST_WAIT = 0.005
 
-# A silence that is known already is no news if it is longer by no more than this.
-_SAME_SILENCE = 0.5
+# A pause that is known already is no news if it is longer by no more than this.
+_SAME_PAUSE = 0.5
 
 
 class Ask(NamedTuple):
@@ -122,12 +122,12 @@ class Reservations:
 
     def _call(self, ask: Ask, now: float, revision_of: Callable[[Slot], int]) -> Call:
         slot = ask.slot
-        revision, silence, finished = 0, 0.0, -1
+        revision, pause, finished = 0, 0.0, -1
         if slot is not None:
             revision = revision_of(slot)
             if revision < 0:
                 # The server may not know of it: it is new here, or has been away.
-                silence = max(0.0, slot.paused_until - now)
+                pause = max(0.0, slot.paused_until - now)
             if slot.finished_at is not None:
                 finished = micros(now - slot.finished_at)
         keys: list[str] = []
@@ -137,7 +137,7 @@ class Reservations:
             micros(HORIZON),
             revision,
             micros(self._longest),
-            micros(min(silence, self._longest)),
+            micros(min(pause, self._longest)),
             finished,
         ]
         may_be_missed = now < self._expect_until
@@ -173,7 +173,7 @@ class Reservations:
     def answered(
         self, ask: Ask, answer: Granted, sent_at: float, received_at: float
     ) -> float:
-        """Return for how many seconds the slot is silent, if that is news: a host has
+        """Return for how many seconds the slot is paused, if that is news: a host has
         asked another process for it."""
         leases = ask.leases
         leases.is_asked = False
@@ -185,12 +185,12 @@ class Reservations:
         def local(wait: int) -> float:
             return self._clock.local(answer.there, wait / 1e6, sent_at, received_at)
 
-        silence = 0.0
-        if ask.slot is not None and answer.silence:
-            until = local(answer.silence)
+        pause = 0.0
+        if ask.slot is not None and answer.pause:
+            until = local(answer.pause)
             known_until = max(ask.slot.paused_until, received_at)
-            if until - known_until > _SAME_SILENCE:
-                silence = until - received_at
+            if until - known_until > _SAME_PAUSE:
+                pause = until - received_at
             # Before the leases, which begin when it ends.
             ask.slot.block(Block.PAUSE, until)
         terms = ask.sources[0].terms
@@ -209,4 +209,4 @@ class Reservations:
                 permits.ask_at = worth_asking(local(wait), source.terms.slowest)
             if permits.leases is not None:
                 permits.leases.members = max(1, members)
-        return silence
+        return pause

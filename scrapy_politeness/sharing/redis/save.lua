@@ -1,9 +1,9 @@
 -- Saves what was learned of a host, unless another process has done so meanwhile.
 --
 -- KEYS: what was learned of the host, in detail and as a summary; its budget's hash.
--- ARGV: the revision that this follows (-2: whatever it is, and the silence ends),
+-- ARGV: the revision that this follows (-2: whatever it is, and the pause ends),
 --       spacing, cuts, what was learned, how many seconds to keep that; its summary,
---       or nothing, and for how long; silence to begin, longest silence.
+--       or nothing, and for how long; pause to begin, longest pause.
 local current = redis.call('HMGET', KEYS[1], 'v', 's')
 local revision = known(current[1])
 if tonumber(ARGV[1]) == -2 then
@@ -18,14 +18,14 @@ redis.call('EXPIRE', KEYS[1], ARGV[5])
 if ARGV[6] ~= '' then
   redis.call('SET', KEYS[2], ARGV[6], 'EX', ARGV[7])
 end
-local silence, longest = tonumber(ARGV[8]), tonumber(ARGV[9])
-silence = math.min(silence, longest)
-if silence > 0 then
+local pause, longest = tonumber(ARGV[8]), tonumber(ARGV[9])
+pause = math.min(pause, longest)
+if pause > 0 then
   local current_end = known(redis.call('HGET', KEYS[3], 'u'))
   current_end = math.min(current_end, now + longest)
-  local silent_until = math.max(current_end, now + silence)
-  redis.call('HSET', KEYS[3], 'u', string.format('%.0f', silent_until))
-  local left = math.ceil((silent_until - now) / 1000) + 60000
+  local paused_until = math.max(current_end, now + pause)
+  redis.call('HSET', KEYS[3], 'u', string.format('%.0f', paused_until))
+  local left = math.ceil((paused_until - now) / 1000) + 60000
   if redis.call('PTTL', KEYS[3]) < left then
     redis.call('PEXPIRE', KEYS[3], left)
   end
