@@ -1,4 +1,4 @@
-"""What the add-on tells others, by Scrapy's signals.
+"""The signals that the add-on sends.
 
 Connect as to Scrapy's own: ``crawler.signals.connect(receiver, signals.slot_paused)``.
 Receivers may take any of the arguments that a signal is sent with.
@@ -17,6 +17,7 @@ slot_paused = object()
 # The first request after such a pause was sent. Sent with slot.
 slot_resumed = object()
 
-# A slot has found its place just under the host's limit, or at the highest rate that
-# the settings allow. Sent with slot, rate; again if the place changes.
+# A slot has settled just under the host's limit, at the rate of its quota headers, or
+# at the highest rate that the settings allow. Sent with slot, rate; again if that
+# changes.
 slot_settled = object()

@@ -18,6 +18,9 @@ _UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 _PER_SECOND = 0.1
 _PER_MINUTE = 0.1 / 60
 
+# A limit that may differ by a larger factor than e to this is not known.
+_KNOWN = 0.2
+
 
 def escaped(text: str) -> str:
     """Names come from outside: none may control a terminal, or run right to left."""
@@ -108,7 +111,9 @@ def limits(learned: Learned) -> Iterator[str]:
     """Say what an earlier run learned about a host."""
     if learned.ceiling is not None and learned.spread is None:
         yield f"the host served {rate(learned.ceiling)}, and no limit was found"
-    elif learned.ceiling is not None:
-        yield f"the host allows {rate(learned.ceiling)}"
+    elif learned.ceiling is not None and learned.spread is not None:
+        verb = "allows" if learned.spread < _KNOWN else "seems to allow about"
+        yield f"the host {verb} {rate(learned.ceiling)}"
     if learned.concurrency is not None:
-        yield f"the host takes {learned.concurrency} requests at once"
+        most = counted(learned.concurrency, "request")
+        yield f"the host seems to take {most} at once"

@@ -211,7 +211,8 @@ def test_check_tells_what_was_learned_and_leaves_a_paused_host_alone(
 
     assert told.exit_code == 0
     assert "not fetched, since the host is paused" in told.out
-    assert "the host allows 1.5/s" in told.out
+    assert "the host seems to allow about 1.5/s" in told.out
+    assert "the host seems to take 4 requests at once" in told.out
     assert "learned 1 h ago" in told.out
     assert "paused for another 14 min" in told.out
     assert shop.arrivals == []
