@@ -9,7 +9,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Quota:
     """``remaining`` requests until ``reset`` seconds from now; of ``limit`` in every
-    ``window`` seconds, where that is told."""
+    ``window`` seconds, where that is stated."""
 
     remaining: float
     reset: float

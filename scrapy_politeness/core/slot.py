@@ -396,8 +396,8 @@ class Slot(Referable):
 
     @property
     def cuts_connections(self) -> bool:
-        """Tell whether so many connections fail that RETRY_TIMES would give up pages
-        which can be had."""
+        """Tell whether enough connections fail for RETRY_TIMES to give up pages that
+        can be had."""
         return self._streak is not None and self._streak.is_noisy
 
     @property

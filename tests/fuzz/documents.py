@@ -33,7 +33,7 @@ HOSTILE: tuple[Any, ...] = (
         -math.inf,
         math.nan,
     ),
-    *("search", "steady", "told"),
+    *("search", "steady", "stated"),
 )
 edits = st.lists(
     st.tuples(st.floats(0, 1, exclude_max=True), st.binary(min_size=1, max_size=8)),

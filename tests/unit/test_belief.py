@@ -231,18 +231,18 @@ def test_a_crawl_that_lags_behind_its_pace_still_finds_the_limit() -> None:
     assert served >= 0.9 * 900 * 2.0
 
 
-def test_a_quota_that_is_told_no_more_is_kept_to_no_more() -> None:
+def test_a_quota_that_is_stated_no_more_is_kept_to_no_more() -> None:
     governor = Governor(Bounds())
     now = 0.0
     for _ in range(20):
         now += 1.0
         answer(governor, Outcome(Verdict.SERVED, quota=Quota(30, 60, 60, 60)), now)
-    assert governor.phase is Phase.TOLD
+    assert governor.phase is Phase.STATED
     assert governor.rate < 1.0
     for _ in range(200):
         now += 0.5
         answer(governor, SERVED, now)
-    assert governor.phase is not Phase.TOLD
+    assert governor.phase is not Phase.STATED
     assert governor.rate > 1.0
 
 
@@ -257,7 +257,7 @@ def test_a_quota_that_leaves_plenty_is_no_limit() -> None:
     for _ in range(20):
         now += 2.0
         answer(governor, Outcome(Verdict.SERVED, quota=Quota(90, 2)), now)
-    assert governor.phase is not Phase.TOLD
+    assert governor.phase is not Phase.STATED
     assert governor.rate >= 1.0
 
 

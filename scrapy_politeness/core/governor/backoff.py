@@ -1,4 +1,4 @@
-"""How long to be silent after a refusal."""
+"""How long to pause after a refusal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _REASON = 3e-4
 
 
 def likely_meant(luck: float) -> float:
-    """How likely a row of refusals has a reason that comes so often by bad luck."""
+    """How likely a row of refusals has a reason, where bad luck alone makes one with
+    the probability ``luck``."""
     return _REASON / (_REASON + luck)
 
 
@@ -59,9 +60,9 @@ class Backoff:
         waited: float,
         now: float,
     ) -> float:
-        """Return for how many seconds to be silent. ``meant`` is how likely the refusal
-        has to do with us, from 0 to 1: bad luck calls for no silence. ``waited`` is how
-        long the refusal has taken: a timeout was a silence already."""
+        """Return for how many seconds to pause. ``meant`` is how likely the refusal has
+        to do with us, from 0 to 1: bad luck calls for no pause. ``waited`` is how long
+        the refusal has taken: a timeout was a pause already."""
         doublings = min(self.in_a_row, _MOST_DOUBLINGS)
         own = min(self._base * 2.0**doublings * (1 + _JITTER * chance), self._max)
         self._since = min(self._since, now)

@@ -17,14 +17,14 @@ refuses     would refuse                rises against the others
 refuses     would serve                 falls by as much as bad luck is unlikely
 ==========  ==========================  =============================================
 
-Bad luck is a refusal that has nothing to do with the rate. Each cell counts those that
+Bad luck is a refusal that is unrelated to the rate. Each cell counts those that
 it cannot explain otherwise: their share of all requests is how likely it finds the
 next. So a cell without a limit explains a host that fails one request in a hundred as
 well as it can be explained; and for a host with a limit, the cell with that limit needs
 no bad luck at all. Which of them is right, the rate decides: what gets rarer where we
 go slower is a limit.
 
-Limits change. One that falls is told by refusals; one that rises is told by nothing, so
+Limits change. Refusals show one that falls; nothing shows one that rises, so
 old evidence fades, and leaks slowly from each cell to its neighbours, mostly to that
 above, and a trace of it to all. Nothing is believed for good.
 
@@ -82,8 +82,8 @@ _ROWS = len(_BURSTS) - 1 + len(_WINDOWS)
 # first: somebody has chosen that with hosts like this one in mind.
 _BELOW_START = 1.0
 
-# Before anything is known, this many requests in so many are refused by bad luck.
-# Evidence of it fades when there is more than of the last so many requests.
+# Before anything is known, bad luck refuses the first number of requests out of the
+# second. Evidence of it fades when it covers more requests than the third.
 _UNLUCKY = 0.5
 _REQUESTS = 50.0
 _MOST_REQUESTS = 1500.0
@@ -92,7 +92,7 @@ _MOST_REQUESTS = 1500.0
 # that does so has a limit.
 _MOST_UNLUCKY = 0.3
 
-# A host that says so means it: bad luck is a 429, or tells us how long to wait, this
+# A host that says so means it: bad luck is a 429, or says how long to wait, this
 # much more rarely.
 _SAID = 0.3
 
@@ -101,9 +101,9 @@ _CERTAIN = 0.95
 _WORST = -20.0
 _TINY = 1e-300
 
-# Evidence fades to a third in so many seconds, and leaks to the cell above per second;
-# but for no more seconds than a third of the requests: a host that is asked rarely does
-# not show much.
+# Evidence fades to a third in this many seconds, and leaks to the cell above per
+# second; but for no more seconds than a third of the requests: a host that is asked
+# rarely does not show much.
 _MEMORY = 2000.0
 _LEAK = 0.01
 _REQUESTS_PER_SECOND = 3.0
@@ -123,17 +123,17 @@ _REFUSAL = 0.02
 # With bad luck it takes more refusals until a rate that is too high is found out.
 _MORE_REFUSALS = 2.0
 
-# Requests per second that no host is asked for; nor is any asked more rarely than once
-# in so many seconds.
+# No host is asked for more requests per second than this, or less often than once in
+# this many seconds.
 _FASTEST = 1e6
 
 # A limit is known if it is known to this factor.
 _KNOWN = 1.5
 
-# So many requests are looked at together.
+# This many requests are looked at together.
 _BATCH = 5
 
-# Of those that were refused, so many are remembered, by hundredths of a second.
+# Of those that were refused, this many are remembered, to hundredths of a second.
 _MOST_REFUSED = 6
 _DECIMALS = 2
 
@@ -270,7 +270,7 @@ class Belief:
 
     def measured(self, least: float, most: float, weight: float) -> None:
         """From one silence of the host's to the next, it has served between ``least``
-        and ``most`` requests per second: so much is its limit, whatever it counts by.
+        and ``most`` requests per second: that is its limit, whatever it counts by.
         ``weight`` is 1 for what has no other explanation."""
         self._look()
         low, high = math.log(least / self._rate), math.log(most / self._rate)

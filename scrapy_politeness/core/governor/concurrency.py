@@ -1,8 +1,8 @@
 """How many requests a host takes at once, found from what it refused.
 
-A host that limits connections refuses whenever more than so many requests are under
-way, however slowly they follow each other: a lower rate alone would only make that
-rarer. Each number of connections is a guess, and is worth as much as it has predicted:
+A host that limits connections refuses whenever more requests than that are under way,
+however slowly they follow each other: a lower rate alone would only make that rarer.
+Each number of connections is a guess, and is worth as much as it has predicted:
 what was sent beside more than that is likely to be refused, what was sent beside fewer
 is not, but for bad luck.
 
@@ -33,11 +33,11 @@ _LEAST_LUCK = 1e-4
 # another reason.
 _MOST_LUCK = 0.03
 
-# A limit of connections, whatever it is, is so likely at first.
+# How likely it is at first that there is a limit, whatever it is.
 _PRIOR = 0.2
 _WORST = -12.0
 
-# Evidence fades: after so many answers it counts a third.
+# Evidence fades: after this many answers it counts a third.
 _MEMORY = 6000
 
 # From this likelihood on, a limit is said to be found.
@@ -85,7 +85,7 @@ class Concurrency:
         self, permit: Permit, outcome: Outcome, otherwise: Callable[[Permit], float]
     ) -> float:
         """Learn from a finished request; of a refusal, return how likely it was to
-        come because too many were under way. ``otherwise`` tells how likely it was to
+        come because too many were under way. ``otherwise`` returns how likely it was to
         come anyway."""
         if outcome.verdict is Verdict.REFUSED:
             return self._refused(permit.beside, max(otherwise(permit), _LEAST_LUCK))
@@ -155,6 +155,6 @@ def _prior(most: int) -> list[float]:
 
 
 def _chance(beside: int, limit: int) -> float:
-    """How likely a request is refused that was sent beside so many."""
+    """How likely a request is refused that was sent as the ``beside``-th at once."""
     excess = min(beside - limit, len(_LIKELY))
     return _LIKELY[excess - 1] if excess > 0 else 0.0

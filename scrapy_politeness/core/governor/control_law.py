@@ -18,12 +18,12 @@ STEADY  some successes                           the rate that is worth its risk
 STEADY  some successes after a single refusal,   the rate doubles
         and there is likely no limit
 STEADY  a refusal                                what is worth its risk is lower now
-any     the host tells its quota                 TOLD: the rate that keeps to it
-TOLD    answers say nothing of it, or that       SEARCH or STEADY, as before
+any     the host states its quota                STATED: the rate that keeps to it
+STATED  answers say nothing of it, or that       SEARCH or STEADY, as before
         there is plenty left for a few seconds
 ======  =======================================  =======================================
 
-**Refusal.** The rate is cut, and there is silence: as long as the host says, else as
+**Refusal.** The rate is cut, and a pause follows: as long as the host says, else as
 long as ``backoff`` finds right for a refusal that is likely to be meant. With the first
 success after it the *moment* is over: the refusal is handed to the belief, together
 with what was sent around it, in the order of sending, and the rate is what that finds
@@ -94,7 +94,7 @@ _BOLD = 0.75
 # What is known less exactly than by this factor, as a natural logarithm, is not known.
 _WIDEST = 3.0
 
-# Of one level of the search, so many requests are remembered at most.
+# Of one level of the search, at most this many requests are remembered.
 _MOST_REPLAYED = 600
 
 # How likely the rate is to blame for the first refusal of a host.
@@ -104,7 +104,8 @@ _FIRST_REFUSAL = 0.05
 # host that is more likely than this to have no limit is treated as if it had none.
 _LIKELY = 0.5
 
-# So many failures without another reason, and such a share of them, are told.
+# From this many failures without another reason, and this share of the requests, a
+# host is said to have bad luck.
 _UNLUCKY_TIMES = 5.0
 _UNLUCKY_SHARE = 0.002
 
@@ -126,7 +127,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Be silent for ``pause`` seconds; ``cut`` says that the rate was cut for it."""
+    """Pause for ``pause`` seconds; ``cut`` says that the rate was cut for it."""
 
     pause: float
     cut: bool = False
@@ -135,7 +136,7 @@ class Advice:
 class Phase(Enum):
     SEARCH = "search"
     STEADY = "steady"
-    TOLD = "told"
+    STATED = "stated"
 
 
 class Governor:
@@ -166,7 +167,7 @@ class Governor:
         self._bounds = bounds
         self.rate = bounds.start_rate
         self.phase = Phase.SEARCH
-        # The rate to return to after a moment, or when the host tells nothing more.
+        # The rate to return to after a moment, or when the host states no more quota.
         self._goal = bounds.start_rate
         self.is_recovering = False
         # Since when the rate is what it is, and the successes since then.
@@ -255,7 +256,7 @@ class Governor:
     @property
     def is_settled(self) -> bool:
         """Tell whether the rate has found its place."""
-        if self.phase is Phase.TOLD or self.rate >= self._bounds.max_rate:
+        if self.phase is Phase.STATED or self.rate >= self._bounds.max_rate:
             return True
         if self.phase is Phase.SEARCH or self.is_recovering or self._belief is None:
             return False
@@ -314,7 +315,7 @@ class Governor:
                     self._belief.add_refused(permit.sent_at)
                 return Advice(outcome.wait or 0.0)
             if verdict is Verdict.BUSY:
-                self._cut_at = now  # one silence for all that were under way
+                self._cut_at = now  # one pause for all that were under way
                 asked = self._asked(outcome)
                 waited = now - permit.sent_at
                 return Advice(self._backoff.refused(asked, chance, 1.0, waited, now))
@@ -344,10 +345,10 @@ class Governor:
         if self.is_recovering:
             self.is_recovering = False
             self._learn(now, idle=permit.late)
-            if self.phase is not Phase.TOLD:
+            if self.phase is not Phase.STATED:
                 self._go(self._goal, now)
             return
-        if self.phase is Phase.TOLD:
+        if self.phase is Phase.STATED:
             if self._stated_quota.is_out_of_date(quota, self.rate):
                 self.phase = Phase.STEADY if self._belief else Phase.SEARCH
                 self._go(self._goal, now)
@@ -407,7 +408,7 @@ class Governor:
         rate = self._rate_of(permit)
         asked = self._asked(outcome)
         said = self._is_said(outcome) or outcome.is_block
-        # The first refusal of a host, and each after another one, calls for silence
+        # The first refusal of a host, and each after another one, calls for a pause
         # unless the host is known for its bad luck.
         meant = self._backoff.weight(self.unlucky)
         if not in_a_row:
@@ -425,7 +426,7 @@ class Governor:
             self._belief.add_refused(permit.sent_at)
         if outcome.is_block:
             meant = 1.0
-        if self.phase is Phase.TOLD:
+        if self.phase is Phase.STATED:
             self._stated_quota.doubt()
         waited = now - permit.sent_at
         pause = self._backoff.refused(asked, chance, meant, waited, now)
@@ -511,10 +512,10 @@ class Governor:
         self._go(self._goal, now)
 
     def _heed(self, quota: Quota, now: float) -> float:
-        was_told = self.phase is Phase.TOLD
-        rate = self._stated_quota.rate(quota, self.rate, was_told=was_told)
+        was_stated = self.phase is Phase.STATED
+        rate = self._stated_quota.rate(quota, self.rate, was_stated=was_stated)
         if rate is not None:
-            self.phase = Phase.TOLD
+            self.phase = Phase.STATED
             self._go(rate, now)
         return min(self._stated_quota.wait(quota), self._bounds.longest_pause)
 

@@ -8,13 +8,13 @@ from typing import NamedTuple
 from scrapy_politeness.core.governor.backoff import likely_meant
 from scrapy_politeness.core.snapshot import flag, number, positive, whole
 
-# So many successes make a measurement. With fewer, one request more or less changes
+# This many successes make a measurement. With fewer, one request more or less changes
 # the result.
 _ENOUGH = 20
 
-# A host that asks for so many seconds of silence, or refuses again after fewer than so
-# many successes, counts by windows.
-_LONG_SILENCE = 5.0
+# A host that asks for a longer pause than this, in seconds, or refuses again after
+# fewer successes than this, counts by windows.
+_LONG_PAUSE = 5.0
 _FEW = 5
 
 # Where the host was silent for a smaller share of the cycle, it served about as much as
@@ -22,7 +22,7 @@ _FEW = 5
 _GOOD_PART = 0.2
 
 # Two cycles that were measured to this factor, and may have had the same limit, agree,
-# and then the second is worth so many times as much. One by itself may have been an
+# and then the second is worth this many times as much. One by itself may have been an
 # outage.
 _EXACT = 2.0
 _TWICE = 3.0
@@ -66,7 +66,7 @@ class Cycle:
         self._is_silent = False
         self._refused_at = -math.inf
         self._weight = 0.0
-        # Since when the host serves nothing, and for how long in all of this cycle.
+        # Since when the host serves nothing, and for how long in total in this cycle.
         self._silent_since = math.inf
         self._silence = 0.0
         # What the cycle before has measured.
@@ -92,7 +92,7 @@ class Cycle:
         self._since_refusal += 1
 
     def refused(self, now: float, asked: float, in_a_row: int, unlucky: float) -> None:
-        """``asked`` is the silence that the host wants, ``in_a_row`` how often it has
+        """``asked`` is the pause that the host wants, ``in_a_row`` how often it has
         refused before without a success, ``unlucky`` the share of the requests that it
         refuses whatever the rate is."""
         self._silent_since = min(self._silent_since, now)
@@ -101,11 +101,11 @@ class Cycle:
         luck = unlucky ** (in_a_row + 1)
         if not in_a_row:
             luck = (unlucky * (self._since_refusal + 1)) ** 2
-        if in_a_row or asked > _LONG_SILENCE or self._since_refusal < _FEW:
+        if in_a_row or asked > _LONG_PAUSE or self._since_refusal < _FEW:
             self._is_silent = True
             self._refused_at = now + asked
             self._weight = 1.0
-            if asked <= _LONG_SILENCE:
+            if asked <= _LONG_PAUSE:
                 self._weight = likely_meant(luck)
         self._since_refusal = 0
 

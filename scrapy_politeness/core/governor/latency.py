@@ -55,7 +55,7 @@ _WINDOW = 8
 _TRIAL_WINDOW = 5
 _HISTORY = 8
 
-# Late is what takes so many times as long as normal, and so many seconds longer: a
+# Late is what takes this many times as long as normal, and this much longer: a
 # host that answers in 5 ms is not overloaded at 15. One answer of a window may be in
 # time: it may come from a cache.
 _LATE = 1.5
@@ -71,7 +71,7 @@ _FEWEST_RISING = 5
 _SLOWER = 0.03
 _FASTER = 0.06
 
-# Throughput is measured over so many windows.
+# Throughput is measured over this many windows.
 _MEASURED = 2
 _MEASURED_IF_HELD = 4
 
@@ -85,10 +85,10 @@ _LEFT = 0.25
 # Just under the throughput, so that no queue builds up again.
 _UNDER = 0.97
 
-# Near its capacity a host is late now and then: only if that lasts for so many
-# windows or seconds is it a queue that grows. That few answers measure the throughput
-# badly, so the cap does not fall further than to this share, or to the second one if
-# the slot is full: then the cap may be far above what the host can do.
+# Near its capacity a host is late now and then: only if that lasts for this many
+# windows or seconds is it a queue that grows. Few answers measure the throughput badly,
+# so the cap does not fall further than to this share, or to the second one if the slot
+# is full: then the cap may be far above what the host can do.
 _LATE_WINDOWS = 4
 _LATE_FOR = 4.0
 _LARGEST_CUT = 0.9
@@ -106,7 +106,7 @@ _LARGEST_STEP = 0.5
 _STEP_AGAIN = 0.2
 _WELL_ABOVE = 1.1
 
-# A cap is tested for so many seconds, windows and normal latencies that a queue would
+# A cap is tested for as many seconds, windows and normal latencies as a queue needs to
 # show, if at least this share of it is in use.
 _TEST_SECONDS = 4.0
 _TEST_WINDOWS = 4

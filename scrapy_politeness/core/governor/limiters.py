@@ -33,17 +33,17 @@ _CONTRADICTED = 1.5
 _MOST_MISSING = 2.0
 _RULED_OUT = 1.0
 
-# A window is counted in so many parts. Each is one digit where the count is written
+# A window is counted in this many parts. Each is one digit where the count is written
 # down; there are no more in a part at 100 requests per second.
 _PARTS = 200
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 # Requests that follow each other quickly may arrive in another window than they were
-# sent in: who has served so many is believed to serve this much more.
+# sent in: a host that has served some is believed to serve this many more.
 _BLURRED = 0.2
 
 # How likely it is that a window counts those as well that it refuses. They leave a
-# window of less than so many seconds before that matters.
+# window shorter than this, in seconds, before that matters.
 _COUNTS_ALL = 0.3
 _LONG = 30.0
 
@@ -73,8 +73,8 @@ class Buckets:
         count: int,
         evidence: array[float],
     ) -> None:
-        """So many requests were served in the last ``seconds``: take the evidence from
-        cells that would have refused one."""
+        """``count`` requests were served in the last ``seconds``: take the evidence
+        from cells that would have refused one."""
         smallest, largest = self._bursts
         gains = [limit * seconds - count for limit in limits]
         least = _filled(self.least, gains, smallest - 1)
@@ -112,8 +112,8 @@ class Buckets:
 
 
 class Windows:
-    """Windows of one length that slide, with limits of all rates: who has served as
-    many in the last so many seconds serves no more.
+    """Windows of one length that slide, with limits of all rates: a host that has
+    served as many within the last window serves no more.
 
     Of each cell all rates are equally likely, but for the two that the ``_floor`` and
     the ``_roof`` lie in: what has been served lately, and what was refused.
@@ -274,7 +274,7 @@ class Windows:
 
 
 def _limit(count: float) -> float:
-    """The lowest limit with which one more than so many is served."""
+    """The lowest limit with which one more than ``count`` is served."""
     return max(count + _BLURRED, _FEWEST)
 
 

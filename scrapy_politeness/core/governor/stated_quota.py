@@ -1,4 +1,4 @@
-"""What to make of a quota that the host tells: the rate that keeps to it."""
+"""The rate that keeps to a quota that the host states."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from scrapy_politeness.core.snapshot import positive, whole
 if TYPE_CHECKING:
     from scrapy_politeness.core.quota import Quota
 
-# Kept to a little more strictly than told, since the host's clock and ours count from
+# Kept to a little more strictly than stated, since the host's clock and ours count from
 # different moments; and more so each time that it refuses all the same.
 _UNDER = 0.985
 _DOUBT = 0.995
 
-# A reset in whole seconds tells nothing about shorter times than these, and only a
+# A reset in whole seconds says nothing about shorter times than these, and only a
 # clear shortage is no matter of rounding.
 _COARSE = 3.0
 _LONG = 10.0
 _SHORT = 0.8
 
 # What one answer says is out of date with the first that says nothing: it may be the
-# quota of one path. What many have said holds for up to so many answers without a word.
+# quota of one path. What many have said holds for up to this many answers
+# that say nothing.
 _MOST_SILENT = 5
 
 
@@ -41,7 +42,7 @@ class StatedQuota:
 
     def is_out_of_date(self, quota: Quota | None, rate: float) -> bool:
         """Tell whether one answer too many has said nothing that would keep to the
-        present rate: no word of a quota, or one that leaves plenty."""
+        present rate: no quota, or one that leaves plenty."""
         if quota is not None:
             is_enough = quota.sustained is None and quota.reset < _LONG
             if not is_enough or _SHORT * quota.spread < rate:
@@ -49,16 +50,16 @@ class StatedQuota:
         self._said = max(0, self._said - 1)
         return not self._said
 
-    def rate(self, quota: Quota, rate: float, *, was_told: bool) -> float | None:
+    def rate(self, quota: Quota, rate: float, *, was_stated: bool) -> float | None:
         """Return the rate to go on with, or None where the quota does not say.
 
-        ``rate`` is the present one, ``was_told`` whether it comes from a quota.
+        ``rate`` is the present one, ``was_stated`` whether it comes from a quota.
         """
         limit = quota.sustained
         if limit is None:
             # Without its window a reset may mean many things: it may slow us down,
             # and then up to the quota again, but not more.
-            slower = was_told or quota.spread < _SHORT * rate
+            slower = was_stated or quota.spread < _SHORT * rate
             if quota.reset < _LONG or not slower:
                 return None
             limit = quota.spread
@@ -70,6 +71,6 @@ class StatedQuota:
         return limit * self._share or None
 
     def wait(self, quota: Quota) -> float:
-        """Return how long to be silent, where nothing is left."""
+        """Return how long to pause, where nothing is left."""
         spent = quota.remaining < 1 and quota.reset >= _COARSE
         return quota.reset if spent else 0.0
