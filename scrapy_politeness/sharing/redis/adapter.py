@@ -256,6 +256,9 @@ class RedisSharing:
     def _learn_alone(self) -> None:
         """Learn here from what could not be reported."""
         for slot, reports in self._learning.left():
+            if slot.permits.is_joined:
+                # The shared model goes by the server's clock, and reports do not.
+                slot.part(time.monotonic(), random.random())
             for report in reports:
                 change = slot.conclude(
                     report.permit, report.outcome, report.at, report.chance
