@@ -66,6 +66,7 @@ NEVER_SENT: tuple[type[Exception], ...] = (
     exceptions.NotSupported,
     _added_in_2_15("UnsupportedURLSchemeError", exceptions.NotSupported),
     error.DNSLookupError,
+    socket.gaierror,
     _added_in_2_15("CannotResolveHostError", error.DNSLookupError),
 )
 # We stopped the download: the answer was too large, or no longer wanted.
