@@ -248,7 +248,9 @@ class PolitenessMiddleware:
         self._parts.dead_hosts.check(request, slot)
         if self._is_unscheduled(ticket):
             self._count_drop(request)
-            raise IgnoreRequest("The spider closes, and this request was held")
+            raise IgnoreRequest(
+                "The spider is closing, and this request was still waiting"
+            )
         self._parts.stats.inc_value("politeness/handed_back")
         copy = for_the_scheduler(request)
         FRONT.put_on(copy)
@@ -261,9 +263,9 @@ class PolitenessMiddleware:
         stats = self._parts.stats
         if not stats.get_value("politeness/dropped_on_closing"):
             self._log.warning(
-                "The spider closes: %(request)s, which the scheduler cannot keep, is "
-                "dropped, because its host is not ready within %(patience).3g s. "
-                "Further drops are only counted",
+                "The spider is closing: dropped %(request)s, which cannot go back to "
+                "the scheduler and whose host will not be ready within %(patience).3g "
+                "s. Further drops are only counted",
                 {"request": public_request(request), "patience": _LONGEST_CLOSING},
             )
         stats.inc_value("politeness/dropped_on_closing")

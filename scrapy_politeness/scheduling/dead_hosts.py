@@ -30,6 +30,12 @@ logger = logging.getLogger(__name__)
 # This many refusals in a row are no accident.
 _OFTEN = 3
 
+_WILL_GIVE_UP = (
+    "After %(patience)s of that (POLITENESS_GIVE_UP_AFTER), its %(pending)s will be "
+    "given up"
+)
+_GIVING_UP = "Giving up its %(pending)s (POLITENESS_GIVE_UP_AFTER is %(patience)s)"
+
 
 class DeadHosts:
     """When a host has refused everything for POLITENESS_GIVE_UP_AFTER seconds, its
@@ -70,10 +76,9 @@ class DeadHosts:
         if outage is None:
             return
         if is_dead and not was_dead:
-            self._warn(slot, outage, "(POLITENESS_GIVE_UP_AFTER is %(patience)s)")
+            self._warn(slot, outage, _GIVING_UP)
         elif outage.times == _OFTEN and self._patience and self._pending(slot.key):
-            when = "when that has gone on for %(patience)s (POLITENESS_GIVE_UP_AFTER)"
-            self._warn(slot, outage, when)
+            self._warn(slot, outage, _WILL_GIVE_UP)
 
     def check(self, request: Request, slot: Slot) -> None:
         """Raise GivenUp if the host is dead, but not while the spider closes, since it
@@ -95,11 +100,11 @@ class DeadHosts:
         self._outages.forget(slot.key)
         slot.set_dead(False)
 
-    def _warn(self, slot: Slot, outage: Outage, when: str) -> None:
+    def _warn(self, slot: Slot, outage: Outage, what_now: str) -> None:
         pending = self._pending(slot.key)
         self._log.warning(
-            "%(slot)s: nothing served%(span)s, %(times)d times in a row, last because "
-            f"of %(reason)s. What waits%(pending)s is given up {when}",
+            "%(slot)s: nothing served%(span)s, %(times)d failures in a row, the last "
+            f"because of %(reason)s. {what_now}",
             {
                 "slot": printable(slot.key),
                 "times": outage.times,
@@ -107,7 +112,7 @@ class DeadHosts:
                     f" for {duration(outage.seconds)}" if outage.seconds >= 1 else ""
                 ),
                 "reason": outage.reason,
-                "pending": f" ({counted(pending, 'request')})" if pending else "",
+                "pending": counted(pending, "waiting request"),
                 "patience": duration(self._patience),
             },
         )

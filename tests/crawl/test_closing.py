@@ -120,10 +120,10 @@ def test_nothing_is_given_up_any_more_when_the_spider_closes(
         server.wait_for_arrivals(5)
         running.interrupt()
         result = running.wait()
-    assert "5 times in a row" in result.log
+    assert "5 failures in a row" in result.log
     assert len(server.arrivals) == 5
     assert result.items == []
-    assert "/page/0> is given up" not in result.log
+    assert "giving up <GET" not in result.log
 
 
 def test_what_the_gate_hands_back_is_found_by_a_later_run(
@@ -177,5 +177,5 @@ def test_files_of_a_host_in_a_long_pause_are_dropped_with_one_warning(
     [item] = result.items
     assert len(item["files"]) == 2
     assert result.stats["politeness/dropped_on_closing"] == 3
-    assert result.log.count("is dropped, because its host is not ready") == 1
+    assert result.log.count("cannot go back to the scheduler") == 1
     assert result.seconds < 20  # its host is paused for an hour

@@ -157,7 +157,7 @@ def _packed_lines(size: Size) -> Answer:
 
 _GIVEN_UP = (
     "{}: nothing served for",
-    "is given up (POLITENESS_GIVE_UP_AFTER",
+    "(POLITENESS_GIVE_UP_AFTER is",
     "Summary for {}:",
 )
 _TIMED_OUT = ("{}: rate ", "/s because of timeout; pausing", *_GIVEN_UP[:2])

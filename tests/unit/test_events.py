@@ -195,8 +195,8 @@ class Checked:
     ("waiting", "told"),
     [
         (0, []),
-        (1, ["429. What waits (1 request) is given up when that has gone on for 1 d"]),
-        (2, ["429. What waits (2 requests) is given up when that has gone on for 1 d"]),
+        (1, ["its 1 waiting request will be given up"]),
+        (2, ["its 2 waiting requests will be given up"]),
     ],
 )
 def test_a_host_that_only_refuses_is_told_of_if_something_waits_for_it(
@@ -216,8 +216,11 @@ def test_a_host_that_only_refuses_is_told_of_if_something_waits_for_it(
         change = slot.settle(slot.take(slot.ready_at), refused, slot.ready_at, 0.0)
         dead_hosts.learned(slot, refused, change)
     warnings = lines(caplog, logging.WARNING)
-    start = "wiki.example.org: nothing served, 3 times in a row, last because of "
-    assert warnings == [f"{start}{end} (POLITENESS_GIVE_UP_AFTER)" for end in told]
+    start = (
+        "wiki.example.org: nothing served, 3 failures in a row, the last because of "
+        "429. After 1 d of that (POLITENESS_GIVE_UP_AFTER), "
+    )
+    assert warnings == [f"{start}{end}" for end in told]
 
 
 def test_of_thousands_of_hosts_only_slowdowns_are_told(
