@@ -45,8 +45,6 @@ _QUOTA = "its quota"
 
 _RATE = "rate %(rates)s because of %(reason)s"
 _PAUSE = "pausing for %(pause).1f s because of %(reason)s"
-_FEWER = "at most %(most)s at once, since it has refused more"
-_PERHAPS_FEWER = "at most %(most)s at once, since it may refuse more"
 
 
 class SlotLog:
@@ -76,7 +74,9 @@ class RateLog(SlotLog):
     ) -> None:
         if tally.logged_rate is None:
             tally.logged_rate = change.old_rate
-        self._log_concurrency(slot, tally)
+        is_refused = outcome.verdict is Verdict.REFUSED
+        if is_refused or slot.concurrency != tally.concurrency:
+            self._log_concurrency(slot, tally)
         if slot.bad_luck and not tally.logged_bad_luck:
             tally.logged_bad_luck = True
             self.info(
@@ -151,17 +151,19 @@ class RateLog(SlotLog):
 
     def _log_concurrency(self, slot: Slot, tally: Tally) -> None:
         before, tally.concurrency = tally.concurrency, slot.concurrency
-        logged = tally.logged_concurrency or math.inf
-        level, text = logging.DEBUG, _PERHAPS_FEWER
+        most = counted(slot.concurrency, "request")
         # Fewer are sent long before it is known that this is the reason.
+        logged = tally.logged_concurrency or math.inf
         is_found = slot.concurrency < logged and slot.limits_connections
         if is_found:
             tally.logged_concurrency = slot.concurrency
-            level, text = logging.INFO, _FEWER
-        # What was recalled is known already.
-        if before is None or (slot.concurrency >= before and not is_found):
-            return
-        self.log(level, slot, text, most=counted(slot.concurrency, "request"))
+        if before is None:
+            return  # what was recalled has been logged
+        if is_found:
+            text = "at most %(most)s at once, since it has refused more"
+            self.info(slot, text, most=most)
+        elif slot.concurrency < before:
+            self.debug(slot, "at most %(most)s at once for now", most=most)
 
 
 def was_bad_luck(tally: Tally, change: Change) -> bool:
