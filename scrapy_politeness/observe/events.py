@@ -107,6 +107,7 @@ class Events:
         text = "pausing for %(pause).1f s, as asked of another process"
         self._log.info(slot, text, pause=seconds)
         self._paused(slot, Cause.HOST)
+        self._send(signals.slot_paused, slot, seconds=seconds, reason="another process")
 
     def robots_delay(self, slot: Slot, delay: float) -> None:
         self._stats.inc_value("politeness/robots_delays")
