@@ -56,12 +56,15 @@ class Learner:
     def ceiling(self) -> float | None:
         return None if self.model is None else self.model.governor.limit
 
+    def answered(self) -> None:
+        """A request was answered, and what that teaches may be learned elsewhere."""
+        self._recalled -= self._recalled > 0
+
     def observe(
         self, permit: Permit, outcome: Outcome, now: float, chance: float
     ) -> Change:
         model, concurrency = self._begin()
         governor = model.governor
-        self._count_answer()
         otherwise = 0.0
         # Of a flight that was refused, one says as much as all; and a block has another
         # reason than that too many were in flight.
@@ -79,7 +82,6 @@ class Learner:
         """Return how likely it was refused because too many were in flight. What else
         it teaches is learned together with others."""
         model, concurrency = self._begin()
-        self._count_answer()
         return concurrency.observe(permit, outcome, model.governor.chance_of_refusal)
 
     def join(self) -> None:
@@ -140,15 +142,13 @@ class Learner:
         self.bounds = bounds
         if not self._permits.is_joined:
             self.model = self.concurrency = None
+            self._recalled = 0
         self._update_rate()
 
     def forget(self) -> None:
         self.model = self.concurrency = self._joint_model = self.found_alone = None
         self._recalled = 0
         self._update_rate()
-
-    def _count_answer(self) -> None:
-        self._recalled = max(0, self._recalled - 1)
 
     def _update_rate(self) -> None:
         wanted = self.bounds.start_rate if self.model is None else self.model.rate

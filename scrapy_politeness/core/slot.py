@@ -255,6 +255,8 @@ class Slot(Referable):
 
     def _land(self, permit: Permit, outcome: Outcome, now: float) -> None:
         self.in_flight -= 1
+        if outcome.verdict is not Verdict.IGNORED:
+            self.learner.answered()
         if outcome.verdict is Verdict.SERVED:
             self.served_sent_at = max(self.served_sent_at, permit.sent_at)
             if self._streak is not None:

@@ -71,7 +71,7 @@ _DURATION = re.compile(r"(?:[0-9]{1,9}(?:\.[0-9]{1,9})?(?:ms|[hms]))+")
 _PART = re.compile(r"([0-9.]+)(ms|[hms])")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 # One member of a structured list: a quoted name or a bare word, then parameters.
-_MEMBER = re.compile(r'\s*("[^"]*"|[^",;\s=]+)((?:\s*;\s*[a-z*][\w.*-]*(?:=[^,;]*)?)*)')
+_MEMBER = re.compile(r'("[^"]*"|[^",;\s=]+)((?:\s*;\s*[a-z*][\w.*-]*(?:=[^,;]*)?)*)')
 _PARAMETER = re.compile(r";\s*([a-z*][\w.*-]*)=\s*([^,;\s]*)")
 _PAIR = re.compile(r"(limit|remaining|reset)\s*=\s*([0-9.]+)")
 
@@ -80,7 +80,8 @@ def read_quota(header: Callable[[str], str | None], *, wall_now: float) -> Quota
     """``header`` returns the value of a response header, several field lines joined by
     commas, or None."""
     text, policy = header("RateLimit"), header("RateLimit-Policy")
-    if text is not None and (quota := _current(text, policy) or _paired(text)):
+    quota = None if text is None else _current(text, policy) or _paired(text)
+    if quota is not None:
         return quota
     date = header("Date")
     now = (http_date(date) if date else None) or wall_now
@@ -98,20 +99,24 @@ def _speak(
     policy: str | None,
     now: float,
 ) -> Quota | None:
+    remaining = None
+    if dialect.remaining is not None:
+        remaining = _number(header(dialect.remaining))
+        if remaining is None:
+            return None
     limit, window = _limit(header(dialect.limit), policy)
     if isinstance(dialect.window, float):
         window = dialect.window
     elif dialect.window is not None:
         window = _delta(header(dialect.window), now)
     is_whole = bool(limit and window)
-    if dialect.remaining is None:
+    if remaining is None:
         return Quota(limit, window, limit, window) if limit and window else None
-    remaining = _number(header(dialect.remaining))
     if dialect.reset is not None:
         reset = _delta(header(dialect.reset), now)
     else:
         reset = window - now % window if window else None
-    if remaining is None or reset is None:
+    if reset is None:
         return None
     return Quota(remaining, reset, *((limit, window) if is_whole else ()))
 
@@ -170,7 +175,7 @@ def _delta(text: str | None, now: float) -> float | None:
     at = _number(text)
     if at is not None and at <= _LONGEST:
         return at
-    if _DURATION.fullmatch(text[:_MOST_TEXT]):
+    if len(text) <= _MOST_TEXT and _DURATION.fullmatch(text):
         seconds = math.fsum(float(n) * _UNITS[unit] for n, unit in _PART.findall(text))
         return seconds if seconds <= _LONGEST else None
     if at is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -165,12 +166,37 @@ DATE = "Sun, 06 Nov 1994 08:49:37 GMT"
         ({"RateLimit": '"default";r=' + "9" * 400 + ";t=1"}, None),
         ({"RateLimit": '"' * 100_000}, None),
         ({"RateLimit": ";;;,,,===" * 10_000}, None),
+        (
+            {"X-RateLimit-Remaining": "7", "X-RateLimit-Reset": "1m" * 500 + "1.1.1m"},
+            None,
+        ),
         ({"RateLimit": ""}, None),
+        # What nobody here can count hides nothing that can be counted.
+        (
+            {
+                "RateLimit": '"default";r=900;t=30',
+                "RateLimit-Policy": '"default";q=1000;w=60;qu="content-bytes"',
+                "X-RateLimit-Remaining": "7",
+                "X-RateLimit-Reset": "30",
+            },
+            Quota(7, 30),
+        ),
         ({}, None),
     ],
 )
 def test_headers(headers: dict[str, str], quota: Quota | None) -> None:
     assert read_quota(headers.get, wall_now=NOW) == quota
+
+
+@pytest.mark.parametrize("text", [" ", "a ", "a;", "a; ", "limit ", '"a', "1m"])
+def test_no_header_takes_long_to_read(text: str) -> None:
+    hostile = f"a{text[0]}{text[-1] * 60_000}!", text * 30_000
+    for value in hostile:
+        began_at = time.process_time()
+        for name in ("RateLimit", "RateLimit-Limit", "X-RateLimit-Reset"):
+            headers = {"RateLimit-Policy": value, "X-RateLimit-Remaining": "7"}
+            read_quota({**headers, name: value}.get, wall_now=NOW)
+        assert time.process_time() - began_at < 0.05
 
 
 @pytest.mark.parametrize("verdict", [Verdict.SERVED, Verdict.FAILED])

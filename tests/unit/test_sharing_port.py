@@ -15,6 +15,7 @@ from scrapy_politeness.config.policy import Policy
 from scrapy_politeness.core.budget import Budget
 from scrapy_politeness.core.cause import Block
 from scrapy_politeness.core.governor.control_law import Bounds
+from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.pace import Limit
 from scrapy_politeness.core.route import Route
@@ -221,6 +222,20 @@ def test_what_was_learned_can_be_forgotten(adapter: Callable[[], Sharing]) -> No
         return process.slot
 
     assert run(crawl()).rate == RATE
+
+
+def test_a_long_visit_replaces_what_an_earlier_one_has_found(
+    adapter: Callable[[], Sharing],
+) -> None:
+    async def crawl() -> Slot:
+        async with started(adapter()) as process:
+            process.slot.recall(Learned(None, None, 3), process.sharing.now)
+            await process.fetch(5)
+            assert process.slot.learned is None
+            await process.fetch(20)
+        return process.slot
+
+    assert run(crawl()).learned is not None
 
 
 def test_one_that_was_never_started_can_be_closed(
