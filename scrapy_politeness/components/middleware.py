@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from scrapy.exceptions import IgnoreRequest, NotConfigured
 from scrapy.http.request import NO_CALLBACK
 
 from scrapy_politeness.components.extension import parts_if_enabled
-from scrapy_politeness.components.rescheduling import DONT_CACHE
+from scrapy_politeness.components.rescheduling import DONT_CACHE, RESCHEDULES
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.pace import NO_WAIT
 from scrapy_politeness.http.classify import classify_exception, classify_response
@@ -35,11 +36,15 @@ if TYPE_CHECKING:
     from scrapy.http import Response
     from typing_extensions import Self
 
-    from scrapy_politeness.core.route import Route
+    from scrapy_politeness.core.route import Flight, Route
     from scrapy_politeness.core.slot import Slot
     from scrapy_politeness.scheduling.tickets import Ticket
 
 logger = logging.getLogger(__name__)
+
+# On a host that cuts many connections, a page is rescheduled this many times for that;
+# after that, Scrapy's own retries have to do.
+_MOST_NOISE = 6
 
 # Seconds. While the spider closes, requests that cannot go back to the scheduler may
 # still be sent for this long.
@@ -133,10 +138,11 @@ class PolitenessMiddleware:
             outcome = classify_exception(exception, request)
             if ticket.flight is not None and ticket.state is State.SENT:
                 slot = ticket.flight.route.slot
-                outcome = slot.judged(ticket.flight.permit, outcome)
+                outcome = self._judged(ticket, ticket.flight, outcome)
                 is_noise = outcome.verdict is Verdict.UNREACHABLE
+                tries = request.meta.get(RESCHEDULES, 0)
                 ticket.is_refused = outcome.is_block or (
-                    is_noise and slot.cuts_connections
+                    is_noise and slot.cuts_connections and tries < _MOST_NOISE
                 )
             self._parts.feedback.end(ticket, outcome)
 
@@ -149,7 +155,7 @@ class PolitenessMiddleware:
         if is_robots:
             codes |= SERVER_ERRORS
         outcome = classify_response(response, codes, time.time())
-        outcome = ticket.flight.route.slot.judged(ticket.flight.permit, outcome)
+        outcome = self._judged(ticket, ticket.flight, outcome)
         ticket.is_refused = outcome.verdict.is_refusal
         route = ticket.flight.route
         is_refusal = outcome.verdict is Verdict.REFUSED and not outcome.is_block
@@ -159,6 +165,15 @@ class PolitenessMiddleware:
         self._parts.feedback.end(ticket, outcome)
         if self._parts.policy.ip_limit is not None:
             self._parts.registry.learn_address(request, response, route)
+
+    @staticmethod
+    def _judged(ticket: Ticket, flight: Flight, outcome: Outcome) -> Outcome:
+        """Pages that fail again and again, the last ones of a crawl, are no block."""
+        meta = ticket.request.meta
+        is_repeated = "retry_times" in meta or RESCHEDULES in meta
+        if is_repeated and outcome.verdict.may_be_block:
+            outcome = replace(outcome, is_repeated=True)
+        return flight.route.slot.judged(flight.permit, outcome)
 
     def _begin(self, request: Request) -> Ticket:
         earlier = self._parts.tickets.get(request)

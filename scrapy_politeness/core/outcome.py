@@ -48,7 +48,8 @@ class Outcome:
     """``wait`` is the pause that the host asked for, in seconds from now, ``quota``
     what it said about how much is left. ``is_timely`` says that the time it took was
     the host's doing, and not that of a busy crawler. ``is_block`` says that it is one
-    of a row of failures that is no accident."""
+    of a row of failures that is no accident; ``is_repeated`` that the same page has
+    failed before."""
 
     verdict: Verdict
     reason: str = ""
@@ -56,6 +57,7 @@ class Outcome:
     quota: Quota | None = None
     is_timely: bool = True
     is_block: bool = False
+    is_repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,13 +209,15 @@ class Slot(Referable):
             return outcome
         if self._streak is None:
             self._streak = Streak()
-        if not self._streak.is_block_with(1):
+        # A page that has failed before makes no row longer, but may not end it either.
+        if not self._streak.is_block_with(not outcome.is_repeated):
             return outcome
         return replace(outcome, verdict=Verdict.REFUSED, is_block=True)
 
     def _is_in_a_row(self, permit: Permit) -> bool:
-        """Tell whether nothing was served that was sent later."""
-        return permit.sent_at >= self.served_sent_at
+        """Tell whether nothing was served that was sent later. A host that has never
+        served anything is a dead link rather than one that shuts us out."""
+        return permit.sent_at >= self.served_sent_at > -math.inf
 
     def settle(
         self, permit: Permit, outcome: Outcome, now: float, chance: float
@@ -261,10 +263,10 @@ class Slot(Referable):
             self.served_sent_at = max(self.served_sent_at, permit.sent_at)
             if self._streak is not None:
                 self._streak.served()
-        elif (outcome.is_block or outcome.verdict.may_be_block) and (
-            self._streak is not None and self._is_in_a_row(permit)
-        ):
-            self._streak.failed()
+        elif self._streak is not None and self._is_in_a_row(permit):
+            is_new = outcome.verdict.may_be_block and not outcome.is_repeated
+            if outcome.is_block or is_new:
+                self._streak.failed()
         if self.from_finish:
             self.permits.pace.restart(now)
             self.finished_at = now
@@ -413,7 +415,7 @@ class Slot(Referable):
         """The same, but 0 as long as it is too little to speak of."""
         model = self.learner.model
         has_some = model is not None and model.governor.has_bad_luck
-        return self.noise if has_some else 0.0
+        return self.noise if has_some or self.cuts_connections else 0.0
 
     @property
     def bound_by(self) -> Cause:

@@ -163,7 +163,7 @@ def _limit(text: str | None, policy: str | None) -> tuple[float | None, float | 
     limit = _number((text or "").split(",")[0].split(";")[0])
     window = None
     for name, parameters in _members(f"{text or ''},{policy or ''}"):
-        if _number(name) == limit and "w" in parameters:
+        if limit is not None and _number(name) == limit and "w" in parameters:
             window = _number(parameters["w"])
     return limit, window
 

@@ -92,7 +92,9 @@ class FailingPages:
         refusal = ticket.refusal
         if refusal is None:  # it was not about the rate
             earlier = page_marks_of(self._crawler, request)
-            refusal = Refusal(Failures(time.time()), "", earlier)
+            failures = Failures(*earlier.get(_FAILURES, (0.0,)))
+            failures = replace(failures, refused_at=time.time())
+            refusal = Refusal(failures, "", earlier)
         failures = refusal.failures
         placement = self._placement(request, refusal, slot)
         if placement is None:

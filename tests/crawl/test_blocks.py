@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
@@ -51,3 +52,22 @@ def test_a_host_that_cuts_many_connections_loses_no_page(
     server = site(200, failures=Failures(resets=0.5))
     result = crawl(urls=server.page_urls(), settings=UP_TO_20, timeout=120)
     assert len(result.items) == 200
+
+
+def test_pages_that_always_reset_are_no_block(site: Callable[..., Site]) -> None:
+    broken = {f"/page/{number}" for number in (3, 11, 19, 27, 39)}
+    server = site(40, answer=lambda path, nth: RESET if path in broken else None)
+    result = crawl(urls=server.page_urls(), settings=UP_TO_20, timeout=60)
+    assert sum(item.get("status") == 200 for item in result.items) == 35
+    assert len(result.items) == 40
+    assert "politeness/refused" not in result.stats
+
+
+def test_a_dead_link_is_not_waited_for(site: Callable[..., Site]) -> None:
+    server = site(1)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    dead = [f"http://127.0.0.2:{port}/{number}" for number in range(5)]
+    result = crawl(urls=[*server.page_urls(), *dead], settings=UP_TO_20, timeout=60)
+    assert len(result.items) == 6
+    assert "politeness/refused" not in result.stats

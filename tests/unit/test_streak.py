@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -31,7 +32,8 @@ def ask(slot: Slot, outcome: Outcome, now: float) -> Outcome:
 @pytest.mark.parametrize("failure", [CUT, TIMEOUT])
 def test_failures_without_a_success_between_are_a_block(failure: Outcome) -> None:
     slot = new_slot()
-    judged = [ask(slot, failure, now).is_block for now in range(6)]
+    ask(slot, SERVED, 0.0)
+    judged = [ask(slot, failure, now).is_block for now in range(1, 7)]
     assert judged == [False, False, False, True, True, True]
     assert slot.paused_until > 5
 
@@ -67,14 +69,13 @@ def test_what_was_sent_before_the_last_that_was_served_is_in_no_row() -> None:
 
 
 def test_one_at_a_time_asks_whether_a_block_is_over() -> None:
-    slot = new_slot()
-    for now in range(4):
-        ask(slot, CUT, now)
+    slot, again = new_slot(), new_slot()
+    for each in (slot, again):
+        ask(each, SERVED, 0.0)
+        for now in range(1, 5):
+            ask(each, CUT, now)
     slot.take(slot.ready_at)
     assert not slot.has_room
-    again = new_slot()
-    for now in range(4):
-        ask(again, CUT, now)
     ask(again, SERVED, again.ready_at)
     again.take(again.ready_at)
     assert again.has_room
@@ -95,3 +96,18 @@ def test_other_errors_are_no_block() -> None:
     slot = new_slot()
     error = Outcome(Verdict.FAILED, "500 Internal Server Error")
     assert not any(ask(slot, error, now).is_block for now in range(20))
+
+
+def test_a_host_that_never_served_anything_is_a_dead_link() -> None:
+    slot = new_slot()
+    assert not any(ask(slot, CUT, now).is_block for now in range(20))
+
+
+def test_pages_that_fail_again_make_no_row_but_go_on_with_one() -> None:
+    slot = new_slot()
+    again = replace(CUT, is_repeated=True)
+    ask(slot, SERVED, 0.0)
+    assert not any(ask(slot, again, now).is_block for now in range(1, 20))
+    rows = [ask(slot, CUT, now).is_block for now in range(20, 26)]
+    assert rows == [False, False, False, True, True, True]
+    assert ask(slot, again, 30.0).is_block
