@@ -37,6 +37,8 @@ class Learner:
     rate: float = field(init=False)
     # How many more answers there have to be until they outweigh what was recalled.
     _recalled: int = field(default=0, init=False)
+    # The limit that was recalled, if any.
+    _limit: float | None = field(default=None, init=False)
     # While parted: what all had learned together, if anything.
     _joint_model: HostModel | None = field(default=None, init=False)
     # What one process changes for itself is not for all.
@@ -124,13 +126,17 @@ class Learner:
         limit = governor.likely_limit
         if limit is not None:
             return Learned(limit, governor.spread, found)
-        if governor.survived is None and found is None:
+        survived = governor.survived
+        if survived is None and found is None:
             return None
-        return Learned(governor.survived, None, found)
+        if self._limit is not None and survived is not None and survived <= self._limit:
+            return None  # nothing speaks against what was recalled
+        return Learned(survived, None, found)
 
     def recall(self, learned: Learned, now: float) -> None:
         model, concurrency = self._begin()
         self._recalled = _FEW_ANSWERS
+        self._limit = None if learned.spread is None else learned.ceiling
         if learned.ceiling is not None:
             model.governor.recall(learned.ceiling, learned.spread, learned.trust, now)
             self._update_rate()
@@ -142,12 +148,12 @@ class Learner:
         self.bounds = bounds
         if not self._permits.is_joined:
             self.model = self.concurrency = None
-            self._recalled = 0
+            self._recalled, self._limit = 0, None
         self._update_rate()
 
     def forget(self) -> None:
         self.model = self.concurrency = self._joint_model = self.found_alone = None
-        self._recalled = 0
+        self._recalled, self._limit = 0, None
         self._update_rate()
 
     def _update_rate(self) -> None:

@@ -262,11 +262,11 @@ class Slot(Referable):
         if outcome.verdict is Verdict.SERVED:
             self.served_sent_at = max(self.served_sent_at, permit.sent_at)
             if self._streak is not None:
-                self._streak.served()
+                self._streak.served(permit.sent_at)
         elif self._streak is not None and self._is_in_a_row(permit):
             is_new = outcome.verdict.may_be_block and not outcome.is_repeated
             if outcome.is_block or is_new:
-                self._streak.failed()
+                self._streak.failed(permit.sent_at)
         if self.from_finish:
             self.permits.pace.restart(now)
             self.finished_at = now

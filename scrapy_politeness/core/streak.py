@@ -25,10 +25,13 @@ _NOISY = 0.05
 
 
 class Streak:
-    __slots__ = ("_failed", "_requests", "in_a_row")
+    """Times are those at which requests were sent."""
+
+    __slots__ = ("_began_at", "_failed", "_requests", "in_a_row")
 
     def __init__(self) -> None:
         self.in_a_row = 0
+        self._began_at = 0.0
         self._failed = 0.0
         self._requests = 0.0
 
@@ -53,10 +56,13 @@ class Streak:
         """Tell whether the row is no accident once it is longer by that many."""
         return self.share ** (self.in_a_row + more) < _NO_ACCIDENT
 
-    def failed(self) -> None:
+    def failed(self, at: float) -> None:
+        self._began_at = min(self._began_at, at) if self.in_a_row else at
         self.in_a_row += 1
 
-    def served(self) -> None:
+    def served(self, at: float) -> None:
+        if self.in_a_row and at < self._began_at:
+            return  # it does not show that the row is over
         if not self.is_block:
             self._failed += self.in_a_row
             self._requests += self.in_a_row

@@ -373,7 +373,7 @@ def test_buckets_that_were_written_down_in_disorder_do_no_harm() -> None:
 def test_a_short_visit_does_not_replace_what_a_long_crawl_has_found() -> None:
     slot = Slot("example.org", Bounds(), spacing=0.0, concurrency=8)
     slot.recall(Learned(2.7, 0.1, None), 0.0)
-    for _ in range(5):
+    for _ in range(30):
         at = slot.ready_at
         slot.settle(slot.take(at), Outcome(Verdict.SERVED), at + 0.1, 0.0)
-    assert slot.learned is None
+        assert slot.learned is None or slot.learned.spread is not None
