@@ -140,7 +140,9 @@ def output(value: Any) -> Path:
     """A file that is written at the end must be known to be writable at the start."""
     file = Path(path(value)).expanduser().absolute()
     if file.is_dir() or not os.access(file.parent, os.W_OK | os.X_OK):
-        raise ValueError("must be the path of a file in a writable folder")
+        raise ValueError(
+            "must be the path of a file in a folder that exists and is writable"
+        )
     return file
 
 

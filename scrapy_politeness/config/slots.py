@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Limits = Mapping[str, Mapping[str, Any]]
 
+_EXAMPLE = '{"example.org": {"concurrency": 2}}'
+
 
 class Key(NamedTuple):
     """``meaning`` is Markdown, for docs/reference.md."""
@@ -106,10 +108,10 @@ def _entries(value: Any) -> Limits:
     try:
         entries = BaseSettings({"slots": value}).getdict("slots")
     except (TypeError, ValueError, RecursionError):
-        raise ValueError("must be a dict with one entry per slot, or JSON") from None
+        raise ValueError(f"must be a dict or JSON, such as {_EXAMPLE}") from None
     for slot, entry in entries.items():
         if not isinstance(entry, Mapping):
-            raise ValueError(f"the entry for {slot!r} must be a dict")
+            raise ValueError(f"the entry for {slot!r} must be a dict, as in {_EXAMPLE}")
     return {str(slot).lower(): entry for slot, entry in entries.items()}
 
 

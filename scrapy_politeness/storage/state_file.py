@@ -163,8 +163,8 @@ class StateFile:
                 raise
             except _DAMAGE as error:
                 self._log.warning(
-                    "%(path)s is damaged, and is set aside as %(path)s.damaged; what "
-                    "earlier runs have learned is lost: %(error)s",
+                    "%(path)s is damaged (%(error)s). Moving it to %(path)s.damaged "
+                    "and starting without what earlier runs learned",
                     {"path": path, "error": printable(str(error))},
                 )
             # The file itself last: until then no other process can begin a new one.
