@@ -23,7 +23,7 @@ from scrapy_politeness.scheduling.tickets import Tickets
 from scrapy_politeness.scheduling.timers import Alarm, Watch
 from scrapy_politeness.sharing.alone import Alone
 from scrapy_politeness.storage.records import Records
-from scrapy_politeness.storage.state_file import StateFile
+from scrapy_politeness.storage.state_file import StateFile, reject_other_files
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -172,6 +172,9 @@ def _open_records(policy: Policy, spider: Spider | None) -> Records | None:
     if policy.state_path is None:
         return None
     try:
+        if policy.state:
+            # In a job directory, the name is ours; here, it may be a slip.
+            reject_other_files(policy.state_path)
         return Records(StateFile(policy.state_path, spider), spider)
     except ValueError as error:
         raise policy.bad_state(str(error)) from error

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# What every SQLite database begins with.
+_SQLITE = b"SQLite format 3\0"
+
 # In the file's header: the application and the version of its tables.
 _OURS = int.from_bytes(b"Poli", "big")
 _VERSION = 2
@@ -69,6 +72,17 @@ class Entry(NamedTuple):
 
     learned: Learned
     at: float
+
+
+def reject_other_files(path: Path) -> None:
+    """Raise ValueError for a file that is no database, so that it is not set aside as a
+    damaged one."""
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        head = file.read(len(_SQLITE))
+    if head and head != _SQLITE:
+        raise ValueError(f"{path} is another kind of file")
 
 
 class StateFile:

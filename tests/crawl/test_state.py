@@ -128,6 +128,16 @@ def test_a_crawl_goes_on_without_what_a_damaged_file_knew(
     assert "politeness.sqlite is damaged" in result.log
 
 
+def test_a_file_of_another_kind_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "items.json"
+    path.write_text("[1, 2, 3]")
+    settings = {"POLITENESS_STATE": str(path)}
+    result = crawl(urls=["http://127.0.0.1:9/"], settings=settings)
+    assert result.returncode != 0
+    assert "items.json is another kind of file" in result.log
+    assert path.read_text() == "[1, 2, 3]"
+
+
 def test_a_crawl_with_a_state_file_that_cannot_be_used_does_not_start() -> None:
     settings = {"POLITENESS_STATE": "/dev/null/state.sqlite"}
     result = crawl(urls=["http://127.0.0.1:9/"], settings=settings)
