@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from contextlib import suppress
 from itertools import islice
@@ -20,6 +19,9 @@ _LINE = re.compile(
 )
 # Each is parsed on its own, in search of nonsense.
 _MAX_LINES = 100
+
+# Seconds. Nobody means more than a year.
+_LONGEST_DELAY = 366 * 86400.0
 
 # RFC 9309 asks crawlers to read at least 500 KiB, and lets them stop there.
 MAX_SIZE = 500 * 1024
@@ -82,7 +84,7 @@ def first_nonsense(text: str) -> str | None:
 
 def _sane(delay: float | None) -> float | None:
     # Older releases of Protego let nan, inf and negative numbers through.
-    return delay if delay is not None and 0 <= delay < math.inf else None
+    return delay if delay is not None and 0 <= delay <= _LONGEST_DELAY else None
 
 
 def _seconds_per_request(rules: Protego, agent: str) -> float | None:

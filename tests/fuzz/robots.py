@@ -17,7 +17,7 @@ from tests.fuzz.watch import watched
 
 _numbers = count()
 
-_LONGEST = 300.0
+_LONGEST = 366 * 86400.0
 _DAY = 86400.0
 
 _fields = st.sampled_from(

@@ -286,7 +286,7 @@ def test_a_page_that_is_known_to_fail_says_nothing_about_the_host() -> None:
     )
     told = [outcome.verdict for _, outcome in client.outcomes]
     assert report.refused == told.count(Verdict.REFUSED) + told.count(Verdict.FAILED)
-    assert told.count(Verdict.REFUSED) == 2
+    assert told.count(Verdict.REFUSED) == 1
 
 
 def test_an_outage_is_no_failure_of_the_pages() -> None:
