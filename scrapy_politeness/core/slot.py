@@ -412,7 +412,7 @@ class Slot(Referable):
 
     @property
     def bad_luck(self) -> float:
-        """The same, but 0 as long as it is too little to speak of."""
+        """The noise, but 0 as long as it is too little to speak of."""
         model = self.learner.model
         has_some = model is not None and model.governor.has_bad_luck
         return self.noise if has_some or self.cuts_connections else 0.0

@@ -109,7 +109,6 @@ def _speak(
         window = dialect.window
     elif dialect.window is not None:
         window = _delta(header(dialect.window), now)
-    is_whole = bool(limit and window)
     if remaining is None:
         return Quota(limit, window, limit, window) if limit and window else None
     if dialect.reset is not None:
@@ -118,7 +117,9 @@ def _speak(
         reset = window - now % window if window else None
     if reset is None:
         return None
-    return Quota(remaining, reset, *((limit, window) if is_whole else ()))
+    if not limit or not window:
+        limit = window = None
+    return Quota(remaining, reset, limit, window)
 
 
 def _current(text: str, policy: str | None) -> Quota | None:

@@ -106,8 +106,7 @@ class Events:
     def paused_elsewhere(self, slot: Slot, seconds: float) -> None:
         text = "pausing for %(pause).1f s, as asked of another process"
         self._log.info(slot, text, pause=seconds)
-        self._paused(slot, Cause.HOST)
-        self._send(signals.slot_paused, slot, seconds=seconds, reason="another process")
+        self._pause(slot, Cause.HOST, seconds, "another process")
 
     def robots_delay(self, slot: Slot, delay: float) -> None:
         self._stats.inc_value("politeness/robots_delays")
@@ -117,20 +116,17 @@ class Events:
     def outside_hours(self, slot: Slot, hours: Hours, seconds: float) -> None:
         text = "robots.txt allows visits %(hours)s; pausing for %(wait).2g h"
         self._log.info(slot, text, hours=hours, wait=seconds / 3600)
-        self._paused(slot, Cause.ROBOTS)
-        self._send(signals.slot_paused, slot, seconds=seconds, reason="Visit-time")
+        self._pause(slot, Cause.ROBOTS, seconds, "Visit-time")
 
     def held(self, slot: Slot, seconds: float) -> None:
         text = "held for %(seconds).1f s by the spider"
         self._log.info(slot, text, seconds=seconds)
-        self._paused(slot, Cause.SPIDER)
-        self._send(signals.slot_paused, slot, seconds=seconds, reason="the spider")
+        self._pause(slot, Cause.SPIDER, seconds, "the spider")
 
     def still_paused(self, slot: Slot, seconds: float) -> None:
         text = "pausing for another %(seconds).1f s, as asked of an earlier run"
         self._log.info(slot, text, seconds=seconds)
-        self._paused(slot, Cause.HOST)
-        self._send(signals.slot_paused, slot, seconds=seconds, reason="an earlier run")
+        self._pause(slot, Cause.HOST, seconds, "an earlier run")
 
     def recalled(self, slot: Slot, learned: Learned) -> None:
         self._stats.inc_value("politeness/recalled")
@@ -180,6 +176,10 @@ class Events:
             wait=wait,
             longest=longest,
         )
+
+    def _pause(self, slot: Slot, cause: Cause, seconds: float, reason: str) -> None:
+        self._paused(slot, cause)
+        self._send(signals.slot_paused, slot, seconds=seconds, reason=reason)
 
     def _paused(self, slot: Slot, cause: Cause, now: float | None = None) -> None:
         tally = self._tallies.of(slot.key)

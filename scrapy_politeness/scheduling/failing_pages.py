@@ -92,9 +92,8 @@ class FailingPages:
         refusal = ticket.refusal
         if refusal is None:  # it was not about the rate
             earlier = page_marks_of(self._crawler, request)
-            failures = Failures(*earlier.get(_FAILURES, (0.0,)))
-            failures = replace(failures, refused_at=time.time())
-            refusal = Refusal(failures, "", earlier)
+            before = _failures(earlier) or Failures(0.0)
+            refusal = Refusal(replace(before, refused_at=time.time()), "", earlier)
         failures = refusal.failures
         placement = self._placement(request, refusal, slot)
         if placement is None:
