@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from scrapy import Spider
     from scrapy.settings import BaseSettings
 
+    from scrapy_politeness.config.rules import SlotPattern
     from scrapy_politeness.core.pace import Limit
 
 logger = logging.getLogger(__name__)
@@ -101,6 +102,13 @@ class Policy:
     proxy_limit: Limit | None = setting("POLITENESS_PROXY_LIMIT", None,
         rules.optional_limit,
         "a limit for each proxy")
+    slots: tuple[SlotPattern, ...] = setting("POLITENESS_SLOTS", [],
+        rules.slot_patterns,
+        "[slots for parts of a site](limits.md#parts-of-a-site): a list of (URL "
+        "pattern, slot name) pairs; the first pattern that matches wins")
+    group_by: str = setting("POLITENESS_GROUP_BY", "host", rules.grouping,
+        '`"domain"`: all hosts of one '
+        "[registrable domain](limits.md#hosts-of-one-domain) are one slot")
     max_slots: int = setting("POLITENESS_MAX_SLOTS", 10_000, rules.at_least_one,
         "how many slots are kept in memory; beyond that, those idle longest are "
         "forgotten")
@@ -177,6 +185,12 @@ class Policy:
                 "POLITENESS_MAX_RATE=%(high).6g, so slots start at the latter",
                 {"start": self.start_rate, "high": self.max_rate},
             )
+        if self.group_by == "domain" and settings.getint("CONCURRENT_REQUESTS_PER_IP"):
+            raise self.error(
+                "group_by",
+                "cannot be combined with CONCURRENT_REQUESTS_PER_IP, which makes a "
+                "slot of each address",
+            )
         for name in self.limits:
             if name in self.exempt and not self.is_off(name):
                 raise PolicyError(
@@ -224,8 +238,14 @@ class Policy:
             concurrency=1 if from_finish else own.get("concurrency", per_domain),
             floor=slots.floor(limit, spacing, burst),
             burst=burst,
+            windows=limit.windows if limit else (),
             from_finish=from_finish,
         )
+
+    def has_own_limits(self, key: str) -> bool:
+        """Tell whether the settings have limits for this slot in particular."""
+        key = key.lower()
+        return key in self.download_slots or self.own_limits_of(key) is not None
 
     def is_off(self, key: str) -> bool:
         if not self.limits and not self.download_slots:
@@ -270,7 +290,13 @@ class Policy:
 
     @cached_property
     def has_shared_limits(self) -> bool:
-        return bool(self.global_limit or self.ip_limit or self.proxy_limit)
+        return bool(
+            self.global_limit
+            or self.ip_limit
+            or self.proxy_limit
+            or self.slots
+            or self.group_by != "host"
+        )
 
     @cached_property
     def _exempts_domains(self) -> bool:

@@ -13,7 +13,7 @@ import os
 import re
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from scrapy.settings import BaseSettings
 
@@ -111,6 +111,44 @@ def slot_name(value: str) -> str:
     return value
 
 
+class SlotPattern(NamedTuple):
+    pattern: re.Pattern[str]
+    name: str
+
+
+def slot_patterns(value: Any) -> tuple[SlotPattern, ...]:
+    rule = (
+        "must be a list of pairs of a URL pattern and the name of a slot, such as "
+        r'[(r"https://api\.example\.org/search", "search")]'
+    )
+    return tuple(_slot_pattern(item, rule) for item in _items(value, rule))
+
+
+def _slot_pattern(item: Any, rule: str) -> SlotPattern:
+    if not isinstance(item, list | tuple) or len(item) != 2:
+        raise ValueError(f"{item!r:.80} is wrong: {rule}")
+    pattern, name = item
+    if not isinstance(pattern, str | re.Pattern) or not name:
+        raise ValueError(f"{item!r:.80} is wrong: {rule}")
+    try:
+        compiled = re.compile(pattern)
+        compiled.search("")
+    except (re.error, RecursionError, OverflowError, TypeError) as error:
+        raise ValueError(
+            f"{pattern!r:.80} is not a regular expression for text: {error}"
+        ) from None
+    try:
+        return SlotPattern(compiled, one_slot(name))
+    except ValueError as error:
+        raise ValueError(f"the slot {name!r:.80} of {pattern!r:.80} {error}") from None
+
+
+def grouping(value: Any) -> str:
+    if value not in ("host", "domain"):
+        raise ValueError('must be "host" or "domain"')
+    return str(value)
+
+
 def one_slot(value: Any) -> str:
     if not isinstance(value, str) or value.startswith("*."):
         raise ValueError("must be the name of one slot, such as a host name")
@@ -118,12 +156,20 @@ def one_slot(value: Any) -> str:
 
 
 def limit(value: Any) -> Limit:
+    """One, or several that all apply."""
+    rule = (
+        'must be a count and a period, such as "5/2s", "40/m" or "1000/day", or a list '
+        "of those"
+    )
+    several = isinstance(value, list | tuple) or str(value).lstrip().startswith("[")
+    items = _items(value, rule) if several else [value]
     try:
-        return Limit.parse(value)
+        limits = [Limit.parse(item) for item in items]
     except (AttributeError, TypeError, ValueError):
-        raise ValueError(
-            'must be a count and a period, such as "5/2s", "40/m" or "1000/day"'
-        ) from None
+        raise ValueError(rule) from None
+    if not limits:
+        raise ValueError(rule)
+    return Limit.together(limits)
 
 
 # An empty limit may be a mistake, and must not mean a crawl without limits.

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from scrapy_politeness.core.governor.control_law import Bounds
     from scrapy_politeness.core.pace import Limit
+    from scrapy_politeness.core.windows import Window
 
 Limits = Mapping[str, Mapping[str, Any]]
 
@@ -40,7 +41,8 @@ def _spacing(value: Any) -> str:
 KEYS = {
     "limit": Key(rules.limit,
         'a number of requests per period, such as `"5/2s"`, `"40/m"`, `"1/1500ms"` or '
-        '`"1000/day"`'),
+        '`"1000/day"`; or a [list](limits.md#several-limits-at-once) of those, which '
+        "all apply"),
     "burst": Key(rules.at_least_one,
         "how many requests may go at once after an idle time; 1 by default"),
     "spacing": Key(_spacing,
@@ -72,6 +74,7 @@ class SlotPolicy:
     concurrency: int
     floor: float = 0.0
     burst: int = 1
+    windows: tuple[Window, ...] = ()
     from_finish: bool = False
 
 
@@ -173,7 +176,7 @@ def with_slack(entries: Limits) -> Limits:
 
 
 def slackened(limit: Limit | None) -> Limit | None:
-    return limit and replace(limit, slack=grace(limit.interval))
+    return limit and limit.slackened(grace(limit.interval))
 
 
 def longer(delay: float) -> float:

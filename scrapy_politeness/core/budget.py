@@ -1,25 +1,29 @@
-"""One limit that many slots share: the whole crawl's, a server address's, a proxy's."""
+"""One limit that many slots share: of the whole crawl, an address, a proxy, a host."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import InitVar, dataclass, field
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.governor.control_law import Governor
-from scrapy_politeness.core.leases import LeaseTerms
+from scrapy_politeness.core.leases import LeaseTerms, grace
 from scrapy_politeness.core.outcome import Outcome, Permit
 from scrapy_politeness.core.pace import HEAD_START, PROMPT
 from scrapy_politeness.core.permits import Permits, Referable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from scrapy_politeness.core.governor.control_law import Bounds
     from scrapy_politeness.core.pace import Limit
+    from scrapy_politeness.core.windows import Window
 
 
 @dataclass(eq=False, repr=False, slots=True)
 class Budget(Referable):
-    """Spreads ``limit`` evenly over all slots that share it.
+    """Spreads ``limit`` evenly over all slots that share it; or, where it is a host's
+    with several slots, keeps to what a slot's limits are made of.
 
     With ``bounds``, refusals make it slower for a time. They never pause it:
     that is between one host and us.
@@ -30,24 +34,32 @@ class Budget(Referable):
     """
 
     key: str
-    limit: InitVar[Limit]
+    limit: InitVar[Limit | None] = None
     bounds: InitVar[Bounds | None] = None
-    permits: Permits = field(default_factory=Permits, init=False)
+    _: KW_ONLY
+    spacing: float = 0.0
+    gap: float = 0.0
+    burst: int = 1
+    windows: InitVar[Sequence[Window]] = ()
+    permits: Permits = field(init=False)
     # How many wait for it at the gate.
     waiting: int = field(default=0, init=False)
-    _interval: float = field(init=False)
-    _floor: float = field(init=False)
     _governor: Governor | None = field(default=None, init=False)
     _last_claim: object = field(default=None, init=False)
     _claimed_at: float = field(default=-math.inf, init=False)
 
-    def __post_init__(self, limit: Limit, bounds: Bounds | None) -> None:
-        self._interval, self._floor = limit.interval, limit.floor
+    def __post_init__(
+        self, limit: Limit | None, bounds: Bounds | None, windows: Sequence[Window]
+    ) -> None:
+        if limit is not None:
+            self.spacing, self.gap = limit.interval, limit.floor
+            windows = limit.windows
+        self.permits = Permits(self.burst, windows)
         if bounds is not None:
             self._governor = Governor(bounds)
 
     def __repr__(self) -> str:
-        return f"<Budget {self.key!r}: one in {self.interval:.3g} s>"
+        return f"<Budget {self.key!r}: one in {max(self.interval, self.floor):.3g} s>"
 
     @property
     def interval(self) -> float:
@@ -56,12 +68,12 @@ class Budget(Referable):
     @property
     def _own_interval(self) -> float:
         if self._governor is None:
-            return self._interval
-        return max(self._interval, 1 / self._governor.rate)
+            return self.spacing
+        return max(self.spacing, 1 / self._governor.rate)
 
     @property
     def floor(self) -> float:
-        return self._floor * self.permits.share
+        return self.gap * self.permits.share
 
     @property
     def ready_at(self) -> float:
@@ -71,6 +83,14 @@ class Budget(Referable):
     def unseen_ready_at(self) -> float:
         """The same for requests that are not known to need it before they are sent."""
         return self.permits.pace.ready_at(self.interval, self.floor)
+
+    def keep_gap(self, gap: float, now: float) -> None:
+        """From now on, leave at least that much time between two requests."""
+        if self.permits.leases is not None:
+            gap += grace(gap)
+        if gap > self.gap:
+            self.gap = gap
+            self.permits.pace.restart(now)
 
     def has_permit(self, now: float) -> bool:
         return self.permits.pace.has_permit(now)
@@ -85,7 +105,7 @@ class Budget(Referable):
 
     @property
     def terms(self) -> LeaseTerms:
-        return LeaseTerms(self.interval, self.interval, self.floor)
+        return LeaseTerms(self.interval, self.interval, self.floor, self.burst)
 
     @property
     def claimable_at(self) -> float:
@@ -97,10 +117,11 @@ class Budget(Referable):
         """
         if self.permits.is_joined:
             return -math.inf
-        ready_at = self.ready_at - HEAD_START + self.waiting * self.interval
+        slowest = max(self.interval, self.floor)
+        ready_at = self.ready_at - HEAD_START + self.waiting * slowest
         if self._last_claim is None:
             return ready_at
-        return max(ready_at, self._claimed_at + self.interval)
+        return max(ready_at, self._claimed_at + slowest)
 
     def claim(self, claimant: object, now: float) -> None:
         self._last_claim = claimant
@@ -112,7 +133,8 @@ class Budget(Referable):
 
     def is_idle(self, now: float) -> bool:
         busy = self.waiting or self._last_claim is not None
-        return not busy and self.ready_at <= now
+        idle_at = self.permits.pace.idle_at(self.interval, self.floor)
+        return not busy and max(self.ready_at, idle_at) <= now
 
     def take(self, now: float) -> Permit:
         """Let one request through. One that is early, because it was not known to
@@ -128,9 +150,9 @@ class Budget(Referable):
         return self._permit(now, late)
 
     def _permit(self, now: float, late: float) -> Permit:
-        interval = self.interval
-        kept_up = late <= max(interval, PROMPT)
-        rate = 1 / interval if kept_up else None
+        slowest = max(self.interval, self.floor)
+        kept_up = late <= max(slowest, PROMPT)
+        rate = 1 / slowest if kept_up and slowest else None
         return Permit(now, kept_up, rate=rate, late=late)
 
     def settle(

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from scrapy_politeness.core.windows import Window, Windows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 # A timer fires a little late: the event loop rounds up to a millisecond. What it is
 # late is taken off the next interval, up to this much, so that 100/s asked for does
@@ -15,6 +21,10 @@ _FORGIVEN_LATENESS = 0.005
 # into a window than the limit says. For short periods nobody can measure that.
 _MARGIN = 0.015
 _MARGIN_SHARE = 0.01
+
+# The host measures a Crawl-delay at its own door, and no two requests travel equally
+# fast: a connection to open, a busy event loop.
+TRAVEL_TIME_DIFFERENCE = 0.01
 
 # A request sent up to this long after its time was still held back by the pace: the
 # event loop was busy, not the spider out of work.
@@ -47,12 +57,14 @@ _LIMIT = re.compile(r"\s*([0-9]+)\s*/\s*([0-9]+(?:\.[0-9]+)?)?\s*([a-z]+)\s*")
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """At most ``count`` requests in ``period`` seconds. ``slack`` is how many seconds
-    one may be late without delaying the next ones."""
+    """At most ``count`` requests in ``period`` seconds, evenly spread, and no more than
+    the ``longer`` windows hold. ``slack`` is how many seconds one may be late without
+    delaying the next ones."""
 
     count: int
     period: float
     slack: float = 0.0
+    longer: tuple[Limit, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> Limit:
@@ -73,14 +85,41 @@ class Limit:
             raise ValueError(text)
         return limit
 
+    @classmethod
+    def together(cls, limits: Sequence[Limit]) -> Limit:
+        """Return one limit for several that all apply. The shortest period comes first,
+        and of two with the same period the smaller count."""
+        first, *others = sorted(limits, key=lambda limit: (limit.period, limit.count))
+        longer = tuple(limit for limit in others if limit.period > first.period)
+        return replace(first, longer=longer)
+
     def __str__(self) -> str:
-        return f"{self.count}/{self.period:g}s"
+        windows = (f"{each.count}/{each.period:g}s" for each in (self, *self.longer))
+        return " and ".join(windows)
+
+    def slackened(self, slack: float) -> Limit:
+        longer = tuple(replace(limit, slack=slack) for limit in self.longer)
+        return replace(self, slack=slack, longer=longer)
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        """The longer ones, in which requests are counted."""
+        return tuple(Window(each.count, each._whole) for each in self.longer)
+
+    @property
+    def average_interval(self) -> float:
+        """The interval that can be kept for ever."""
+        return max(each.interval for each in (self, *self.longer))
 
     @property
     def interval(self) -> float:
         """The even spacing that keeps every window of ``period`` within ``count``,
         measured at the host's door."""
-        return (self.period + self._margin) / self.count
+        return self._whole / self.count
+
+    @property
+    def _whole(self) -> float:
+        return self.period + self._margin
 
     @property
     def floor(self) -> float:
@@ -94,7 +133,8 @@ class Limit:
 
 class Pace:
     """Even spacing, counted from the start of the previous request, with bursts of up
-    to ``burst`` requests after an idle time (a token bucket).
+    to ``burst`` requests after an idle time (a token bucket), and never more than fit
+    into ``windows``.
 
     In a time t, no more than ``t / interval + burst`` requests go. ``interval`` is the
     spacing to keep on average; ``floor`` is one that no two requests may undercut.
@@ -102,10 +142,13 @@ class Pace:
     the very next request.
     """
 
-    __slots__ = ("_at", "_burst", "_last", "_tokens")
+    __slots__ = ("_at", "_burst", "_last", "_tokens", "_windows")
 
-    def __init__(self, burst: int = 1) -> None:
+    _windows: Windows | None
+
+    def __init__(self, burst: int = 1, windows: Sequence[Window] = ()) -> None:
         self._burst = burst
+        self.limit(windows)
         self._last = -math.inf
         # The tokens at that time; negative if some requests were sent too early.
         self._tokens = float(burst)
@@ -113,7 +156,8 @@ class Pace:
 
     def ready_at(self, interval: float, floor: float = 0.0) -> float:
         missing = max(0.0, 1 - self._tokens)
-        return max(self._at + missing * interval, self._last + floor)
+        at = max(self._at + missing * interval, self._last + floor)
+        return at if self._windows is None else max(at, self._windows.ready_at)
 
     def has_permit(self, now: float, shared: object = ()) -> bool:
         return True
@@ -139,18 +183,24 @@ class Pace:
     def idle_at(self, interval: float, floor: float = 0.0) -> float:
         """From when on it is as if there had never been a request."""
         missing = self._burst - self._tokens
-        return max(self._at + missing * interval, self._last + floor)
+        at = max(self._at + missing * interval, self._last + floor)
+        return at if self._windows is None else max(at, self._windows.empty_at)
 
     def take(self, now: float, interval: float, floor: float = 0.0) -> float:
         """Return for how long the request could have gone already."""
         late = now - self.ready_at(interval, floor)
         on_time = 0 <= late <= min(_FORGIVEN_LATENESS, interval / 2)
         at = now - late if on_time else now
-        tokens = self._tokens + (at - self._at) / interval
+        tokens = self._tokens + (at - self._at) / interval if interval else math.inf
         self._tokens = min(self._burst, tokens) - 1
         self._at = at
         self._last = now
+        if self._windows is not None:
+            self._windows.take(now)
         return late
+
+    def limit(self, windows: Sequence[Window]) -> None:
+        self._windows = Windows(windows) if windows else None
 
     def restart(self, now: float) -> None:
         """Count the spacing from now, as if a request had just started."""

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.leases import Leases
 from scrapy_politeness.core.pace import Pace
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scrapy_politeness.core.windows import Window
 
 
 class Referable:
@@ -26,6 +32,7 @@ class Permits:
     """
 
     burst: int = 1
+    windows: Sequence[Window] = ()
     pace: Pace | Leases = field(init=False)
     leases: Leases | None = None
     is_joined: bool = False
@@ -33,11 +40,20 @@ class Permits:
     ask_at: float = -math.inf
 
     def __post_init__(self) -> None:
-        self.pace = Pace(self.burst)
+        self.pace = Pace(self.burst, self.windows)
 
     @property
     def is_parted(self) -> bool:
         return self.leases is not None and not self.is_joined
+
+    def limit(self, windows: Sequence[Window]) -> None:
+        """From now on, keep to these windows instead; in those that are new, nothing
+        was sent so far."""
+        if tuple(windows) != tuple(self.windows):
+            self.windows = windows
+            shares = [window.shared(self.share) for window in windows]
+            if isinstance(self.pace, Pace):
+                self.pace.limit(shares)
 
     def join(self, members: int = 1) -> None:
         """``members`` is how many processes there are, if that is known."""
@@ -56,5 +72,6 @@ class Permits:
         self.share = max(1, self.leases.members)
         self.is_joined = False
         self.ask_at = -math.inf
-        self.pace = Pace(self.burst)
+        windows = [window.shared(self.share) for window in self.windows]
+        self.pace = Pace(self.burst, windows)
         self.pace.restart(now - chance * interval * self.share)

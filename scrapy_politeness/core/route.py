@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 class Route(NamedTuple):
     """Beside the slot's own budget, ``shared`` are those that the queue knows of: of
-    the whole crawl, of the server's address. ``unseen`` are those that it does not: of
-    the proxy."""
+    the whole crawl, of the server's address, of the host with several slots. ``unseen``
+    are those that it does not: of the proxy, or of one of several hosts."""
 
     slot: Slot
     shared: tuple[Budget, ...] = ()

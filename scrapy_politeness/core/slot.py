@@ -13,7 +13,12 @@ from scrapy_politeness.core.health import Health, Status, health
 from scrapy_politeness.core.learner import Learner
 from scrapy_politeness.core.leases import LeaseTerms, grace
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
-from scrapy_politeness.core.pace import HEAD_START, ON_THE_WAY, PROMPT
+from scrapy_politeness.core.pace import (
+    HEAD_START,
+    ON_THE_WAY,
+    PROMPT,
+    TRAVEL_TIME_DIFFERENCE,
+)
 from scrapy_politeness.core.permits import Permits, Referable
 from scrapy_politeness.core.streak import Streak
 
@@ -23,10 +28,7 @@ if TYPE_CHECKING:
     from scrapy_politeness.core.governor.control_law import Bounds
     from scrapy_politeness.core.governor.host_model import Change, HostModel
     from scrapy_politeness.core.learned import Learned
-
-# The host measures a Crawl-delay at its own door, and no two requests travel equally
-# fast: a connection to open, a busy event loop.
-_TRAVEL_TIME_DIFFERENCE = 0.01
+    from scrapy_politeness.core.windows import Window
 
 # What is not sent in these cannot be made up for by a burst.
 _PAUSES = (Block.PAUSE, Block.HOURS)
@@ -41,8 +43,9 @@ class Slot(Referable):
     """Pace, governor, pause and concurrency of one slot.
 
     ``spacing`` is the user's own minimum between two requests on average, ``floor``
-    between any two, ``concurrency`` how many may be in flight at once, and ``burst``
-    how many may go at once after a time of rest. With ``from_finish``, requests go one
+    between any two, ``concurrency`` how many may be in flight at once, ``burst``
+    how many may go at once after a time of rest, and ``windows`` how many may go in
+    longer times. With ``from_finish``, requests go one
     at a time, and spacings are counted from the end of each.
 
     ``ready_at`` and ``claimable_at`` alone decide when it sends. Whatever has a reason
@@ -62,6 +65,7 @@ class Slot(Referable):
     concurrency: int
     floor: float = 0.0
     burst: int = 1
+    windows: InitVar[Sequence[Window]] = ()
     from_finish: bool = False
     listeners: Sequence[Callable[[Slot], None]] = ()
 
@@ -87,8 +91,8 @@ class Slot(Referable):
     _interval: float = field(init=False)
     _gap: float = field(init=False)
 
-    def __post_init__(self, bounds: Bounds) -> None:
-        self.permits = Permits(self.burst)
+    def __post_init__(self, bounds: Bounds, windows: Sequence[Window]) -> None:
+        self.permits = Permits(self.burst, windows)
         self.learner = Learner(bounds, self.concurrency, self.permits)
         self._update()
 
@@ -441,12 +445,20 @@ class Slot(Referable):
         idle_at = self.permits.pace.idle_at(self._interval, self._gap)
         return max(self.ready_at, idle_at) <= now
 
-    def reconfigure(self, bounds: Bounds, *, spacing: float, floor: float) -> None:
+    def reconfigure(
+        self,
+        bounds: Bounds,
+        *,
+        spacing: float,
+        floor: float,
+        windows: Sequence[Window] = (),
+    ) -> None:
         """Go on with other limits, and forget what was learned under the old ones,
         unless that is shared with others."""
         self.learner.reconfigure(bounds)
         self.spacing = spacing
         self.floor = floor
+        self.permits.limit(windows)
         self._update()
 
     def forget(self) -> None:
@@ -461,7 +473,7 @@ class Slot(Referable):
 
         Return whether that is news.
         """
-        delay += _TRAVEL_TIME_DIFFERENCE
+        delay += TRAVEL_TIME_DIFFERENCE
         if self.permits.leases is not None:
             delay += grace(delay)
         if delay <= self._robots_delay:

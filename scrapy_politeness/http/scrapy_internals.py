@@ -155,6 +155,12 @@ class Engine:
             return NO_HOST, is_host
         return (key.removesuffix(_ROOT) if is_host else key), is_host
 
+    @staticmethod
+    def has_chosen_slot(request: Request) -> bool:
+        """Tell whether the user named the downloader's slot of a request, for which
+        ``slot_name`` was called."""
+        return _SLOT in request.meta
+
     @property
     def names_by_address(self) -> bool:
         """Tell whether slots are addresses, which are not known at first."""

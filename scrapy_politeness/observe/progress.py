@@ -115,7 +115,7 @@ class Eta(NamedTuple):
 
 class EtaEstimate:
     def __init__(self, global_limit: Limit | None) -> None:
-        self._interval = global_limit.interval if global_limit else 0.0
+        self._interval = global_limit.average_interval if global_limit else 0.0
         self._most_known = 0
         self._found_at = -math.inf
 

@@ -120,7 +120,10 @@ class Robots:
 
     def obey(self, request: Request, slot: Slot) -> None:
         """Whichever slot a request goes through keeps to the terms of its site."""
-        self._keep_to(self.terms_for(request), slot)
+        terms = self.terms_for(request)
+        if terms is not None and terms.delay:
+            self._registry.keep_robots_delay(request, terms.delay, terms.since)
+        self._keep_to(terms, slot)
 
     def _keep_to(self, terms: RobotsTerms | None, slot: Slot) -> None:
         if terms is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_politeness.core.time_heap import TimeHeap
 
@@ -19,11 +19,17 @@ if TYPE_CHECKING:
 _A_MOMENT = 0.01
 
 
+class _Line(NamedTuple):
+    budget: Budget
+    slots: deque[str]
+
+
 class ReadySlots:
     """Slots take turns: the one that has been ready longest goes first.
 
-    A slot whose server address has no permit left waits in that address's line, so
-    that thousands of slots at one address cost no more than one.
+    A slot whose server address, or whose host with several slots, has no permit left
+    waits in the line of that budget, so that thousands of slots at one address cost no
+    more than one.
     """
 
     def __init__(
@@ -33,13 +39,13 @@ class ReadySlots:
         self._sharing = sharing
         self._is_remote = sharing.is_remote
         self._backlog = backlog
-        # By slot, by slot where nothing limits it, and by address. The first two differ
-        # only where there is something that all limited slots wait for.
+        # By slot, by slot where nothing limits it, and by budget with a line. The first
+        # two differ only where there is something that all limited slots wait for.
         self._limited = TimeHeap()
         has_common = registry.overall is not None or sharing.is_remote
         self._free = TimeHeap() if has_common else self._limited
-        self._servers = TimeHeap()
-        self._lines: dict[str, deque[str]] = {}
+        self._budgets = TimeHeap()
+        self._lines: dict[str, _Line] = {}
         self._in_line: set[str] = set()
 
     def plan(self, slot_key: str, now: float) -> float:
@@ -66,9 +72,9 @@ class ReadySlots:
         planned. Return when a slot may send because of that."""
         ready_at = math.inf
         if self._lines:
-            server = self._registry.server_of(slot_key)
-            if server is not None and server.key in self._lines:
-                self._servers.put(server.key, server.claimable_at)
+            for budget in self._registry.lined_up_for(slot_key):
+                if budget.key in self._lines:
+                    self._budgets.put(budget.key, budget.claimable_at)
         if slot_key in self._backlog.ready:
             ready_at = self.plan(slot_key, now)
         return ready_at if self._are_independent else self.next_time
@@ -84,7 +90,7 @@ class ReadySlots:
             return self._limited.next_time
         if self._sharing.is_busy:
             return self._free.next_time
-        limited = min(self._limited.next_time, self._servers.next_time)
+        limited = min(self._limited.next_time, self._budgets.next_time)
         overall = self._registry.overall
         if overall is not None:
             limited = max(limited, overall.claimable_at)
@@ -98,7 +104,7 @@ class ReadySlots:
             key = first.due(now)
             if key is None:
                 return None
-            slot_key = self._of_line(key, now) if first is self._servers else key
+            slot_key = self._of_line(key, now) if first is self._budgets else key
             if slot_key is not None and self._may_go(slot_key, now, first):
                 return slot_key
             if self._sharing.is_busy:
@@ -109,8 +115,8 @@ class ReadySlots:
         if self._are_independent:
             return first
         at = first.next_time
-        if self._lines and self._servers.next_time < at:
-            first, at = self._servers, self._servers.next_time
+        if self._lines and self._budgets.next_time < at:
+            first, at = self._budgets, self._budgets.next_time
         return self._free if self._free.next_time < at else first
 
     def _heap_of(self, slot_key: str) -> TimeHeap:
@@ -155,15 +161,16 @@ class ReadySlots:
             at = max(now + _A_MOMENT, self._claimable_at(slot_key, now))
             self._heap_of(slot_key).put(slot_key, at)
             return False
-        if not self._registry.has_servers or self._is_given_up(slot_key, now):
+        if not self._registry.has_lines or self._is_given_up(slot_key, now):
             return True
-        server = self._registry.server_of(slot_key)
-        if server is None or found_in is not self._limited:
+        if found_in is self._free and found_in is not self._limited:
             return True
-        if server.key not in self._lines and server.claimable_at <= now:
-            return True
-        self._join_line(slot_key, server)
-        return False
+        for budget in self._registry.lined_up_for(slot_key):
+            is_newcomer = found_in is self._limited and budget.key in self._lines
+            if is_newcomer or budget.claimable_at > now:
+                self._join_line(slot_key, budget)
+                return False
+        return True
 
     def _has_permit(self, slot_key: str, now: float) -> bool:
         """Tell whether a request of this slot, which is due, has a permit, or needs
@@ -191,24 +198,25 @@ class ReadySlots:
         known = self._registry.slots.get(slot_key)
         return known is not None and known.is_given_up(now)
 
-    def _join_line(self, slot_key: str, server: Budget) -> None:
+    def _join_line(self, slot_key: str, budget: Budget) -> None:
         self.over(slot_key)
         self._in_line.add(slot_key)
-        self._lines.setdefault(server.key, deque()).append(slot_key)
-        self._servers.put(server.key, server.claimable_at)
+        line = self._lines.setdefault(budget.key, _Line(budget, deque()))
+        line.slots.append(slot_key)
+        self._budgets.put(budget.key, budget.claimable_at)
 
-    def _of_line(self, address: str, now: float) -> str | None:
-        """Return the first in an address's line, if it may go."""
-        ready_at = self._registry.server_at(address).claimable_at
+    def _of_line(self, key: str, now: float) -> str | None:
+        """Return the first in a budget's line, if it may go."""
+        budget, slots = self._lines[key]
+        ready_at = budget.claimable_at
         if ready_at > now:
-            self._servers.put(address, ready_at)
+            self._budgets.put(key, ready_at)
             return None
-        line = self._lines[address]
-        slot_key = line.popleft()
+        slot_key = slots.popleft()
         self._in_line.discard(slot_key)
-        if not line:
-            del self._lines[address]
-            self._servers.discard(address)
+        if not slots:
+            del self._lines[key]
+            self._budgets.discard(key)
         self._limited.put(slot_key, now)
-        server = self._registry.server_of(slot_key)
-        return slot_key if server is not None and server.key == address else None
+        is_still_needed = budget in self._registry.lined_up_for(slot_key)
+        return slot_key if is_still_needed else None

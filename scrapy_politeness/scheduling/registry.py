@@ -10,8 +10,9 @@ from scrapy_politeness.core.budget import Budget
 from scrapy_politeness.core.lru import LRU
 from scrapy_politeness.core.route import Route
 from scrapy_politeness.core.slot import Slot
-from scrapy_politeness.http.names import public_request
-from scrapy_politeness.http.scrapy_internals import host_of, is_local, proxy_of
+from scrapy_politeness.http.scrapy_internals import host_of, proxy_of
+from scrapy_politeness.scheduling.parent_budgets import ParentBudgets
+from scrapy_politeness.scheduling.slot_names import SlotNames
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 # Lets one request pass without waiting.
 EXEMPT = "politeness_exempt"
-# Limits one request under this key instead of its download slot.
-SLOT = "politeness_slot"
 
 # Stands before the slot in the queue's keys of requests that nothing limits. No name
 # that a user may choose begins like this.
@@ -53,12 +52,13 @@ class SlotRegistry:
         self._recall = recall
         self._sharing = sharing
         self._has_shared_limits = policy.has_shared_limits
+        self.names = SlotNames(policy, engine)
         # Of all slots.
         self.listeners: list[Callable[[Slot], None]] = []
         self.slots = LRU[str, Slot | None](policy.max_slots, self._may_forget)
+        self.parents = ParentBudgets(policy, sharing, self.slots.__contains__)
         # What the user has set while the crawl runs outlives the slot's memory.
         self._rates: dict[str, float] = {}
-        self.has_servers = policy.ip_limit is not None
         self.overall: Budget | None = None
         if policy.global_limit:
             self.overall = Budget("the whole crawl", policy.global_limit)
@@ -74,21 +74,12 @@ class SlotRegistry:
         return len(self.slots)
 
     def key_for(self, request: Request) -> str:
-        return self._key(request, self._engine.slot_name(request)[0])
-
-    @staticmethod
-    def _key(request: Request, own: str) -> str:
-        key = request.meta.get(SLOT) or own
-        if not isinstance(key, str):
-            # No ValueError: the scheduler would try the memory queue next.
-            where = public_request(request)
-            raise TypeError(f"The slot {key!r:.80} of {where} must be a string")
-        return key.lower()
+        return self.names.of(request).key
 
     def slot_for(self, request: Request) -> Slot | None:
         """Return the slot that limits this request; None where nothing does."""
-        key, is_free = self._place(request)
-        return None if is_free else self.slot(key)
+        name = self.names.of(request)
+        return None if name.is_free else self.slot(name.key)
 
     def slot(self, key: str) -> Slot | None:
         if key not in self.slots:
@@ -107,15 +98,25 @@ class SlotRegistry:
         shared = self._shared(slot.key)
         # The server's address is not known to requests that go through a proxy.
         other = self._proxy(proxy) if proxy else self.server_of(host)
-        if other is None or other in shared:
-            return Route(slot, shared)
-        return Route(slot, shared, (other,))
+        needed: tuple[Budget, ...] = () if other is None else (other,)
+        if self.parents.is_needed:
+            needed += self.parents.of_request(self.names.of(request))
+        return Route(slot, shared, tuple(b for b in needed if b not in shared))
+
+    def keep_robots_delay(self, request: Request, delay: float, since: float) -> None:
+        """The host of this request asks for a delay, in whatever slot."""
+        if self.parents.is_needed:
+            self.parents.obey_robots(self.names.of(request), delay, since)
 
     def queue_key(self, request: Request) -> str:
         """Return under which key a request waits in the queue."""
-        key, is_free = self._place(request)
-        exempt = is_free or request.meta.get(EXEMPT)
-        return _FREE + key if exempt or self._policy.is_off(key) else key
+        name = self.names.of(request)
+        exempt = name.is_free or request.meta.get(EXEMPT)
+        if exempt or self._policy.is_off(name.key):
+            return _FREE + name.key
+        if self.parents.is_needed:
+            self.parents.met(name)
+        return name.key
 
     @staticmethod
     def is_free(queue_key: str) -> bool:
@@ -187,17 +188,13 @@ class SlotRegistry:
         slot = self.slot(key)
         own = self._slot_policy(key)
         if slot is not None and own is not None:
-            slot.reconfigure(own.bounds, spacing=own.spacing, floor=own.floor)
+            slot.reconfigure(
+                own.bounds,
+                spacing=own.spacing,
+                floor=own.floor,
+                windows=own.windows,
+            )
         return slot
-
-    def _place(self, request: Request) -> tuple[str, bool]:
-        """Return the key of the request's slot, and whether nothing limits it."""
-        own, is_host = self._engine.slot_name(request)
-        key = self._key(request, own)
-        if not request.url.startswith("http") and is_local(request):
-            return key, True
-        host = key if is_host and SLOT not in request.meta else host_of(request)
-        return key, self._policy.is_exempt(host)
 
     def _new_slot(self, key: str) -> Slot | None:
         own = self._slot_policy(key)
@@ -210,6 +207,7 @@ class SlotRegistry:
             concurrency=own.concurrency,
             floor=own.floor,
             burst=own.burst,
+            windows=own.windows,
             from_finish=own.from_finish,
             listeners=self.listeners,
         )
@@ -225,12 +223,24 @@ class SlotRegistry:
             return own
         low = min(own.bounds.min_rate, rate)
         bounds = replace(own.bounds, start_rate=rate, max_rate=rate, min_rate=low)
-        return replace(own, bounds=bounds, spacing=0.0, floor=0.0)
+        return replace(own, bounds=bounds, spacing=0.0, floor=0.0, windows=())
 
     def _shared(self, key: str) -> tuple[Budget, ...]:
         """Return the budgets beside the slot's own that the queue knows of."""
-        known = (self.overall, self.server_of(key))
-        return tuple(budget for budget in known if budget is not None)
+        overall = () if self.overall is None else (self.overall,)
+        return overall + self.lined_up_for(key)
+
+    @property
+    def has_lines(self) -> bool:
+        return self._policy.ip_limit is not None or self.parents.is_needed
+
+    def lined_up_for(self, key: str) -> tuple[Budget, ...]:
+        """Return those of them that slots line up for."""
+        server = self.server_of(key)
+        servers = () if server is None else (server,)
+        if not self.parents.is_needed:
+            return servers
+        return servers + self.parents.of_slot(key)
 
     def server_of(self, name: str) -> Budget | None:
         """Return the budget of the address that a host or a slot was last seen at."""

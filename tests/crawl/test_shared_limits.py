@@ -49,6 +49,20 @@ def test_no_window_holds_more_than_the_limit(site: Callable[..., Site]) -> None:
     assert min(server.gaps()) > 0.4 - server.jitter
 
 
+def test_several_limits_hold_at_once(site: Callable[..., Site]) -> None:
+    server = site(10)
+    settings = limited(limit=["3/2s", "2/200ms"])
+    settings["POLITENESS_GLOBAL_LIMIT"] = ["10/s", "5/4s"]
+    crawl(urls=server.page_urls(), settings=settings)
+    arrivals = server.arrivals
+    assert len(arrivals) == 10
+    for count, window in ((2, 0.2), (3, 2), (5, 4)):
+        assert most_in_any(window - server.jitter, arrivals) <= count
+    # The first three at once, two more after 2 s, and the same again 4 s later.
+    assert arrivals[2].at - arrivals[0].at < 1 + server.lost
+    assert arrivals[-1].at - arrivals[0].at < 4 + 2 + 1 + server.lost
+
+
 def test_a_burst_goes_at_once_and_the_rest_evenly(site: Callable[..., Site]) -> None:
     server = site(12)
     settings = limited(limit="5/s", burst=5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -68,6 +69,18 @@ WRONG = [
     ("POLITENESS_GLOBAL_LIMIT", b"12/s", 'such as "5/2s"'),
     ("POLITENESS_IP_LIMIT", "0/s", 'such as "5/2s"'),
     ("POLITENESS_PROXY_LIMIT", "", 'such as "5/2s"'),
+    ("POLITENESS_GLOBAL_LIMIT", [], 'such as "5/2s"'),
+    ("POLITENESS_GLOBAL_LIMIT", ["5/2s", "often"], 'such as "5/2s"'),
+    ("POLITENESS_LIMITS", {"h": {"limit": [["5/2s"]]}}, 'such as "5/2s"'),
+    ("POLITENESS_SLOTS", "search", "a list of pairs"),
+    ("POLITENESS_SLOTS", [("/search", "a", "b")], "a list of pairs"),
+    ("POLITENESS_SLOTS", [("/search", "")], "a list of pairs"),
+    ("POLITENESS_SLOTS", [(5, "search")], "a list of pairs"),
+    ("POLITENESS_SLOTS", [("(", "search")], "not a regular expression"),
+    ("POLITENESS_SLOTS", [(re.compile(b"a"), "search")], "not a regular expression"),
+    ("POLITENESS_SLOTS", [("/search", "*.org")], "the name of one slot"),
+    ("POLITENESS_SLOTS", [("/search", 5)], "the name of one slot"),
+    ("POLITENESS_GROUP_BY", "tld", '"host" or "domain"'),
     ("POLITENESS_MAX_SLOTS", 0, "1 or greater"),
     ("POLITENESS_LIMITS", {"example.org": {"limit": "5 a day"}}, 'such as "5/2s"'),
     ("POLITENESS_LIMITS", {"h": {"limit": "9" * 400 + "/s"}}, 'such as "5/2s"'),
@@ -110,7 +123,11 @@ def test_numbers_and_lists_may_come_as_text_from_the_command_line() -> None:
         POLITENESS_EXEMPT="a.example, B.example",
         POLITENESS_ROBOTS="False",
         POLITENESS_LIMITS='{"example.org": {"limit": "5/2s"}}',
+        POLITENESS_SLOTS='[["/search", "Search"]]',
+        POLITENESS_GLOBAL_LIMIT='["100/m", "20/s"]',
     )
+    assert [pattern.name for pattern in read.slots] == ["search"]
+    assert str(read.global_limit) == "20/1s and 100/60s"
     assert (read.bounds.start_rate, read.bounds.raise_after) == (0.5, 20)
     assert read.http_codes == {429, 503, 509}
     assert read.exempt == {"a.example", "b.example"}
