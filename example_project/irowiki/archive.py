@@ -45,6 +45,13 @@ def check_user_agent(user_agent: str) -> None:
         )
 
 
+def choose_maxlag(settings: Settings) -> str:
+    maxlag = str(settings["MAXLAG"])
+    if not re.fullmatch(r"\d*", maxlag):
+        raise UsageError(f"MAXLAG={maxlag} must be a whole number of seconds, or empty")
+    return maxlag
+
+
 def choose_namespaces(ledger: Ledger, chosen: str) -> None:
     """They cannot be changed later: an archive lists its pages at the start."""
     if not re.fullmatch(r"content|all|\d+(,\d+)*", chosen):

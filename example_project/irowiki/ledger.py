@@ -41,6 +41,10 @@ class Tally(NamedTuple):
     def known(self) -> int:
         return self.done + self.open + self.failed
 
+    @property
+    def listed(self) -> int:
+        return self.known + self.gone
+
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS work (

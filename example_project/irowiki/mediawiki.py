@@ -24,19 +24,13 @@ _PAGE = {
     "prop": "info|categories|templates|revisions",
     "cllimit": "max",
     "tllimit": "max",
-    "rvprop": "ids|timestamp|user|comment|sha1|content",
+    "rvprop": "ids|timestamp|user|userid|flags|comment|sha1|content",
     "rvslots": "main",
     "rvlimit": "max",
     "rvdir": "newer",
 }
 
-_ALWAYS = {
-    "action": "query",
-    "format": "json",
-    "formatversion": 2,
-    # Seconds: a wiki whose database lags behind by more refuses the request.
-    "maxlag": 5,
-}
+_ALWAYS = {"action": "query", "format": "json", "formatversion": 2}
 
 _HIDDEN = (
     "userhidden",
@@ -72,7 +66,7 @@ class Answer(NamedTuple):
 def question(kind: str, key: str) -> Json:
     """Return what to ask about the ``site``, a ``namespace`` (its pages, redirects
     included), the ``files``, a ``page`` or a ``file``."""
-    file_info = "url|sha1|size"
+    file_info = "url|sha1|size|timestamp|user|comment"
     return {
         "site": {"meta": "siteinfo", "siprop": "|".join(SITE_INFO)},
         "namespace": {"list": "allpages", "apnamespace": key, "aplimit": "max"},
@@ -83,8 +77,11 @@ def question(kind: str, key: str) -> Json:
     }[kind]
 
 
-def url(api: str, question: Mapping[str, Any], rest: Json | None = None) -> str:
-    return f"{api}?{urlencode({**_ALWAYS, **question, **(rest or {})})}"
+def url(
+    api: str, question: Mapping[str, Any], rest: Json | None = None, maxlag: str = ""
+) -> str:
+    lag = {"maxlag": maxlag} if maxlag else {}
+    return f"{api}?{urlencode({**_ALWAYS, **lag, **question, **(rest or {})})}"
 
 
 def wiki_name(api: str) -> str:
@@ -125,16 +122,11 @@ def merge(page: Json, part: Json) -> None:
             page[name] = value
 
 
-def text_of(revision: Json) -> str | None:
-    text: str | None = _main_slot(revision).get("content")
-    return text
-
-
 def hidden_in(revision: Json) -> list[str]:
-    slot = _main_slot(revision)
+    slot = main_slot(revision)
     return [name for name in _HIDDEN if revision.get(name) or slot.get(name)]
 
 
-def _main_slot(revision: Json) -> Json:
+def main_slot(revision: Json) -> Json:
     slot: Json = revision.get("slots", {}).get("main", {})
     return slot

@@ -10,6 +10,9 @@ ROBOTSTXT_OBEY = True
 CONCURRENT_REQUESTS_PER_DOMAIN = 1
 POLITENESS_START_RATE = 1
 POLITENESS_MAX_RATE = 5
+# Seconds: a wiki whose database lags behind by more refuses the request, and is waited
+# for. "" for a wiki that must answer in any case.
+MAXLAG = 5
 # Enough to wait for a wiki that is read-only for an hour.
 POLITENESS_MAX_RESCHEDULES = 100
 # irowiki.progress knows more: the size of the wiki.

@@ -24,6 +24,7 @@ class Counts(NamedTuple):
     # The wiki's own counts.
     statistics: dict[str, int]
     are_lists_read: bool
+    namespaces: str
 
     @classmethod
     def read(cls, ledger: Ledger) -> Counts:
@@ -33,6 +34,7 @@ class Counts(NamedTuple):
             ledger.tally("file"),
             json.loads(ledger.noted("statistics") or "{}"),
             all(tally.done == tally.known for tally in lists),
+            ledger.noted("namespaces") or "",
         )
 
     @property
@@ -43,24 +45,25 @@ class Counts(NamedTuple):
     def left(self) -> int:
         known = self.pages.known + self.files.known
         if not self.are_lists_read:
-            known = max(known, self._counted("articles") + self._counted("images"))
+            pages = "pages" if self.namespaces == "all" else "articles"
+            known = max(known, self._counted(pages) + self._counted("images"))
         return known - self.done
 
-    def suspicions(self, namespaces: str) -> list[str]:
+    def suspicions(self) -> list[str]:
         """Return where the wiki counts more than it has listed.
 
         It counts the pages of all namespaces together, and articles: content pages
         that have a link and are not redirects. The lists must have at least as many.
         """
-        known = {"images": self.files.known}
-        if namespaces == "all":
-            known["pages"] = self.pages.known
-        elif namespaces == "content":
-            known["articles"] = self.pages.known
+        listed = {"images": self.files.listed}
+        if self.namespaces == "all":
+            listed["pages"] = self.pages.listed
+        elif self.namespaces == "content":
+            listed["articles"] = self.pages.listed
         return [
-            f"the wiki listed {listed} {name}, but counts {self._counted(name)}"
-            for name, listed in known.items()
-            if listed < (1 - _TOLERANCE) * self._counted(name)
+            f"the wiki listed {count} {name}, but counts {self._counted(name)}"
+            for name, count in listed.items()
+            if count < (1 - _TOLERANCE) * self._counted(name)
         ]
 
     def _counted(self, name: str) -> int:
@@ -92,7 +95,7 @@ def summary(spider: IrowikiSpider, reason: str) -> tuple[int, str]:
 def _verdict(spider: IrowikiSpider, counts: Counts, reason: str) -> tuple[int, str]:
     gaps = spider.ledger.gaps(_NAMED)
     if not gaps:
-        suspicions = counts.suspicions(spider.namespaces)
+        suspicions = counts.suspicions()
         if suspicions:
             return logging.WARNING, f"Possibly incomplete: {'; '.join(suspicions)}."
         again = " To archive the wiki again, rename the folder."

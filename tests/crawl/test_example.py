@@ -153,8 +153,8 @@ def test_demo_is_archived_whole_in_spite_of_all_that_goes_wrong(
 @pytest.mark.parametrize(
     ("options", "namespaces"),
     [
-        ((), (0, 6, 100)),
-        (("-a", "namespaces=all"), (0, 1, 6, 10, 14, 100)),
+        ((), (0, 1, 6, 10, 14, 100)),
+        (("-a", "namespaces=content"), (0, 6, 100)),
         (("-a", "namespaces=10,100"), (10, 100)),
     ],
 )
@@ -212,6 +212,37 @@ def test_namespaces_are_chosen_well_and_once(
 
     assert crawl.returncode == 1
     assert message in crawl.log
+
+
+@pytest.mark.parametrize(
+    ("options", "sent"),
+    [((), "5"), (("-s", "MAXLAG=30"), "30"), (("-s", "MAXLAG="), "")],
+)
+def test_maxlag_is_a_setting(
+    project: Project, options: tuple[str, ...], sent: str
+) -> None:
+    from irowiki.demo_wiki import DemoWiki
+
+    lags = set()
+
+    class Curious(DemoWiki):
+        def reply(self, target: str) -> Reply:
+            if "api.php" in target:
+                lags.update(re.findall(r"[?&]maxlag=(\w*)", target) or [""])
+            return super().reply(target)
+
+    with serving(calm_wiki(Curious, pages=(), files=())) as api:
+        crawl = project.crawl("-a", f"api={api}", *UNPACED, *options)
+
+    assert crawl.returncode == 0
+    assert lags == {sent}
+
+
+def test_maxlag_must_be_a_number(project: Project) -> None:
+    crawl = project.crawl("-s", "MAXLAG=soon")
+
+    assert crawl.returncode == 1
+    assert "MAXLAG=soon must be a whole number of seconds" in crawl.log
 
 
 def test_complete_archive_is_left_alone(project: Project) -> None:

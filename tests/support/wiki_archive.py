@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from dataclasses import dataclass, field
@@ -13,8 +14,9 @@ if TYPE_CHECKING:
 
     from irowiki.demo_wiki import DemoWiki
 
-# Of content and files.
-CHOSEN = (0, 6, 100)
+ALL_NAMESPACES = (0, 1, 6, 10, 14, 100)
+
+USER_IDS = {"Ada": 1, "Björn": 2, "Chidi": 3, "Даша": 4, "192.0.2.7": 0}
 
 Record = dict[str, Any]
 
@@ -50,7 +52,7 @@ def read_records(path: Path) -> list[Record]:
     return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
-def archive_of(wiki: DemoWiki, namespaces: Collection[int] = CHOSEN) -> Archive:
+def archive_of(wiki: DemoWiki, namespaces: Collection[int] = ALL_NAMESPACES) -> Archive:
     from irowiki.demo_wiki.history import Edit
 
     archive = Archive()
@@ -76,17 +78,32 @@ def archive_of(wiki: DemoWiki, namespaces: Collection[int] = CHOSEN) -> Archive:
             "url": f"http://localhost:{wiki.server_port}{file.path}",
             "sha1": file.sha1,
             "size": len(file.content),
+            "timestamp": "2016-02-29T12:00:00Z",
+            "user": "Ada",
+            "comment": f"Uploaded {file.name}",
         }
         archive.contents[file.title] = file.content
     return archive
 
 
 def _visible(edit: Any) -> Record:
-    shown = edit.shown()
-    names = ("revid", "parentid", "timestamp", "user", "comment", "sha1")
-    record = {name: shown.get(name) for name in names}
+    user_is_hidden = "userhidden" in edit.hidden
+    comment_is_hidden = "commenthidden" in edit.hidden
+    record = {
+        "revid": edit.revid,
+        "parentid": edit.parentid,
+        "timestamp": edit.time.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "user": None if user_is_hidden else edit.user,
+        "userid": None if user_is_hidden else USER_IDS[edit.user],
+        "minor": edit.number in range(0, 1000, 3),
+        "comment": None if comment_is_hidden else edit.comment,
+        "sha1": None,
+    }
     if "texthidden" not in edit.hidden:
+        record["sha1"] = hashlib.sha1(edit.text.encode()).hexdigest()
         record["text"] = edit.text
+        record["contentmodel"] = "wikitext"
+        record["contentformat"] = "text/x-wiki"
     if edit.hidden:
         order = ("userhidden", "commenthidden", "sha1hidden", "texthidden")
         hidden = [name for name in (*order, "suppressed") if name in edit.hidden]

@@ -132,6 +132,9 @@ class MediaWikiApi:
             "height": 0,
             "url": self._files_url + file.path,
             "sha1": file.sha1,
+            "timestamp": "2016-02-29T12:00:00Z",
+            "user": "Ada",
+            "comment": f"Uploaded {file.name}",
         }
 
     def _read(self, params: Mapping[str, str]) -> Answer:

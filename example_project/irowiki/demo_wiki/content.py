@@ -186,10 +186,10 @@ def _pages() -> Iterator[WikiPage]:
     for title in REDIRECTS:
         yield WikiPage(title, _redirect_page)
     for writer, names, count in (
-        (_monster_page, _names(TEMPERS, CREATURES), 8),
-        (_item_page, _names(MATERIALS, THINGS), 6),
-        (_map_page, _names(REGIONS, PLACES), 5),
-        (_quest_page, _names(DEEDS, TREASURES), 4),
+        (_monster_page, _names(TEMPERS, CREATURES), 5),
+        (_item_page, _names(MATERIALS, THINGS), 4),
+        (_map_page, _names(REGIONS, PLACES), 3),
+        (_quest_page, _names(DEEDS, TREASURES), 2),
         (_difficult_page, iter(DIFFICULT_TITLES), len(DIFFICULT_TITLES)),
     ):
         for title in islice(names, count):

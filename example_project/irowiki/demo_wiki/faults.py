@@ -64,7 +64,7 @@ DEMO_FAULTS = FaultPlan(
     },
     # With this seed, one of the requests that the spider sends is among them.
     errors=0.01,
-    seed=12,
+    seed=76,
     broken={"pageids=4": 2},
     latency=0.06,
 )

@@ -79,13 +79,15 @@ class Edit:
             "parentid": self.parentid,
             "timestamp": self.time.strftime("%Y-%m-%dT%H:%M:%SZ"),
             "user": self.user,
+            "userid": USERS.index(self.user) + 1 if self.user.isalpha() else 0,
+            "minor": self.number % 3 == 0,
             "comment": self.comment,
             "sha1": hashlib.sha1(self.text.encode()).hexdigest(),
         }
         shown: dict[str, Any] = {
             name: value
             for name, value in all_there_is.items()
-            if f"{name}hidden" not in self.hidden
+            if f"{name.removesuffix('id')}hidden" not in self.hidden
         }
         slot = {"contentmodel": "wikitext", "contentformat": "text/x-wiki"}
         if "texthidden" in self.hidden:

@@ -13,6 +13,7 @@ from scrapy.spidermiddlewares.httperror import HttpError
 from irowiki import mediawiki
 from irowiki.archive import (
     check_user_agent,
+    choose_maxlag,
     choose_namespaces,
     open_archive,
     open_demo,
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
 SITE = Work("site")
 FILES = Work("files")
 
+# What is kept as the API has it.
+OF_REVISION = ("revid", "parentid", "timestamp", "user", "userid", "comment", "sha1")
+OF_FILE = ("sha1", "size", "timestamp", "user", "comment")
+
 Output = Request | Page | Revision | File | SiteInfo | None
 
 
@@ -46,7 +51,8 @@ class IrowikiSpider(Spider):
     ``scrapy crawl irowiki -a api=https://example.org/w/api.php`` a real one. The same
     command resumes an earlier run, however it ended.
 
-    ``-a namespaces=all`` or ``=0,6,10`` overrides the default of content and files.
+    All namespaces are archived: a page cannot be rendered without its templates.
+    ``-a namespaces=content`` is for content and files only, ``=0,6,10`` for these.
     """
 
     name = "irowiki"
@@ -55,11 +61,10 @@ class IrowikiSpider(Spider):
 
     folder: Path
     ledger: Ledger
+    maxlag: str
     demo: DemoWiki | None = None
 
-    def __init__(
-        self, api: str = "", namespaces: str = "content", **kwargs: Any
-    ) -> None:
+    def __init__(self, api: str = "", namespaces: str = "all", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.api = api
         self.namespaces = namespaces
@@ -67,6 +72,7 @@ class IrowikiSpider(Spider):
     @classmethod
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
         spider = super().from_crawler(crawler, *args, **kwargs)
+        spider.maxlag = choose_maxlag(crawler.settings)
         if spider.api:
             name = mediawiki.wiki_name(spider.api)
             spider.folder, spider.ledger = open_archive(crawler.settings, name)
@@ -100,7 +106,7 @@ class IrowikiSpider(Spider):
     ) -> Request:
         """Return the first request for a piece of work, or the one for its rest."""
         return Request(
-            mediawiki.url(self.api, mediawiki.question(*work), rest),
+            mediawiki.url(self.api, mediawiki.question(*work), rest, self.maxlag),
             callback=self.parse,
             errback=self.fail,
             # Lists first: then it is known how much there is to do.
@@ -173,13 +179,16 @@ class IrowikiSpider(Spider):
         self.ledger.done(work, page["revisions"])
 
     def revision(self, pageid: int, found: Json) -> Revision:
-        names = ("revid", "parentid", "timestamp", "user", "comment", "sha1")
-        revision = Revision({name: found.get(name) for name in names}, pageid=pageid)
+        revision = Revision({name: found.get(name) for name in OF_REVISION})
+        revision["pageid"] = pageid
+        revision["minor"] = bool(found.get("minor"))
         hidden = mediawiki.hidden_in(found)
-        text = mediawiki.text_of(found)
-        if text is not None:
-            revision["text"] = text
-        if hidden or text is None:
+        slot = mediawiki.main_slot(found)
+        if "content" in slot:
+            revision["text"] = slot["content"]
+            revision["contentmodel"] = slot.get("contentmodel")
+            revision["contentformat"] = slot.get("contentformat")
+        if hidden or "content" not in slot:
             revision["hidden"] = hidden or ["textmissing"]
         return revision
 
@@ -209,8 +218,7 @@ class IrowikiSpider(Spider):
             yield File(
                 title=title,
                 url=urljoin(self.api, info["url"]),
-                sha1=info["sha1"],
-                size=info["size"],
+                **{name: info.get(name) for name in OF_FILE},
             )
         elif info.get("filehidden") or not info:
             self.ledger.gone(work)
