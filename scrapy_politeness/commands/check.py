@@ -55,7 +55,13 @@ class Check:
         own, robots, policy = self.finding.policy, self.finding.robots, self.policy
         if own is None:
             return None
-        spacings = [own.spacing, own.floor]
+        above = [policy.for_slot(name) for name in self.finding.above]
+        spacings = [
+            spacing
+            for each in (own, *above)
+            if each is not None
+            for spacing in (each.spacing, each.floor)
+        ]
         if policy.robots and robots and robots.directives and robots.directives.delay:
             spacings.append(robots.directives.delay_within(policy.robots_max_delay))
         shared = (policy.global_limit, policy.ip_limit)
@@ -138,15 +144,22 @@ def _crawl(
 def _as_dict(check: Check) -> dict[str, Any]:
     finding, policy, learned = check.finding, check.policy, check.learned
     status = finding.status
-    name = policy.own_limits_of(finding.slot)
-    own = policy.limits[name].items() if name else ()
-    plain = {key: str(v) if isinstance(v, Limit) else v for key, v in own}
+    names = [policy.own_limits_of(slot) for slot in (finding.slot, *finding.above)]
+    plain = {
+        name: {
+            key: str(v) if isinstance(v, Limit) else v
+            for key, v in policy.limits[name].items()
+        }
+        for name in names
+        if name is not None
+    }
     return {
         "url": check.url,
         "slot": finding.slot,
+        "pattern": finding.pattern,
         "unlimited_because": check.why_unlimited,
         "robots": finding.robots and _robots_as_dict(check, finding.robots),
-        "limits": {name: plain} if name else None,
+        "limits": plain or None,
         "learned": learned.as_dict(time.time()) if learned and learned.entry else None,
         "paused_for": status.paused_for if status else 0.0,
         "rate": status.rate if status else None,
@@ -174,7 +187,7 @@ def _robots_as_dict(check: Check, robots: RobotsFile) -> dict[str, Any]:
 def _lines(check: Check) -> Iterator[str]:
     yield escaped(check.url)
     for title, texts in (
-        ("slot", [check.finding.slot or "(no host)"]),
+        ("slot", _slot(check)),
         ("robots.txt", _robots(check)),
         ("settings", _settings(check)),
         ("learned", _learned(check)),
@@ -183,6 +196,15 @@ def _lines(check: Check) -> Iterator[str]:
         for number, text in enumerate(texts):
             heading = "" if number else title
             yield f"  {heading:<{_INDENT - 2}}{escaped(text)}"
+
+
+def _slot(check: Check) -> Iterator[str]:
+    finding = check.finding
+    yield finding.slot or "(no host)"
+    if finding.pattern is not None:
+        yield f"since POLITENESS_SLOTS has the pattern {finding.pattern}"
+    elif check.policy.group_by == "domain" and finding.status is not None:
+        yield "since POLITENESS_GROUP_BY makes one slot of each domain"
 
 
 def _robots(check: Check) -> Iterator[str]:
@@ -217,24 +239,35 @@ def _wishes(robots: RobotsFile) -> Iterator[str]:
 
 def _settings(check: Check) -> Iterator[str]:
     policy = check.policy
-    name = policy.own_limits_of(check.finding.slot)
-    if name is not None:
-        own = ", ".join(f"{key} {value}" for key, value in policy.limits[name].items())
-        yield f"POLITENESS_LIMITS for {name}: {own}"
-    if check.finding.slot in policy.download_slots:
-        yield f"DOWNLOAD_SLOTS for {check.finding.slot}"
+    for slot in (check.finding.slot, *check.finding.above):
+        note = "" if slot == check.finding.slot else f", over all slots of {slot}"
+        name = policy.own_limits_of(slot)
+        if name is not None:
+            own = ", ".join(_limit(key, v) for key, v in policy.limits[name].items())
+            yield f"POLITENESS_LIMITS for {name}: {own}{note}"
+        if slot in policy.download_slots:
+            yield f"DOWNLOAD_SLOTS for {slot}{note}"
     if policy.spacing:
         yield f"DOWNLOAD_DELAY of {policy.spacing:.6g} s"
     if policy.global_limit is not None:
         yield f"POLITENESS_GLOBAL_LIMIT of {policy.global_limit}"
     if policy.ip_limit is not None:
         yield f"POLITENESS_IP_LIMIT of {policy.ip_limit}"
+    if policy.global_bandwidth is not None:
+        text = _limit("bandwidth", policy.global_bandwidth)
+        yield f"POLITENESS_GLOBAL_BANDWIDTH: {text}"
     if check.finding.policy is not None:
         bounds = check.finding.policy.bounds
         text = f"starts at {rate(bounds.start_rate)}"
         if bounds.adaptive:
             text += f", adapts from {rate(bounds.min_rate)} to {rate(bounds.max_rate)}"
         yield text
+
+
+def _limit(key: str, value: object) -> str:
+    if key == "bandwidth" and isinstance(value, float):
+        return f"{key} {value / 1e6:.6g} MB/s"
+    return f"{key} {value}"
 
 
 def _learned(check: Check) -> Iterator[str]:

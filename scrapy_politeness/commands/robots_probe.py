@@ -68,12 +68,15 @@ class RobotsFile:
 
 @dataclass(frozen=True)
 class Finding:
-    """``status`` and ``policy`` are None where nothing limits the page."""
+    """``status`` and ``policy`` are None where nothing limits the page. ``pattern`` is
+    the one that made the slot, if any. The limits of ``above`` hold for it as well."""
 
     slot: str
     robots: RobotsFile | None
     status: Status | None
     policy: SlotPolicy | None
+    pattern: str | None = None
+    above: tuple[str, ...] = ()
 
 
 class RobotsProbe(Spider):
@@ -116,7 +119,16 @@ class RobotsProbe(Spider):
             robots = await self._ask(page, parts)
             parts.robots.obey(page, slot)
         status = slot.status(time.monotonic())
-        return Finding(key, robots, status, parts.policy.for_slot(key))
+        name = parts.registry.names.of(page)
+        found = parts.registry.names.pattern_for(page) if name.parent else None
+        return Finding(
+            key,
+            robots,
+            status,
+            parts.policy.for_slot(key),
+            found.pattern.pattern if found else None,
+            tuple(n for n in parts.registry.parents.names_above(name) if n != key),
+        )
 
     async def _ask(self, page: Request, parts: Parts) -> RobotsFile:
         request = robots_request(site_of(page), "dont_retry")

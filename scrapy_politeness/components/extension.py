@@ -73,6 +73,8 @@ class PolitenessExtension:
                 (self.parts.robots.response_received, signals.response_received),
             ):
                 crawler.signals.connect(receiver, signal)
+        if self.policy.counts_bytes:
+            crawler.signals.connect(self.parts.bytes_received, signals.bytes_received)
         crawler.signals.connect(self._telnet_opened, update_telnet_vars)
 
     @classmethod

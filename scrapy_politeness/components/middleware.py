@@ -157,6 +157,9 @@ class PolitenessMiddleware:
         outcome = classify_response(response, codes, time.time())
         outcome = self._judged(ticket, ticket.flight, outcome)
         ticket.is_refused = outcome.verdict.is_refusal
+        if ticket.flight.transfer is not None and not ticket.flight.transfer.size:
+            # Not every download handler says what it receives.
+            ticket.flight.receive(len(response.body), time.monotonic())
         route = ticket.flight.route
         is_refusal = outcome.verdict is Verdict.REFUSED and not outcome.is_block
         if is_refusal and not is_robots:

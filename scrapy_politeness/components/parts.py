@@ -26,7 +26,7 @@ from scrapy_politeness.storage.records import Records
 from scrapy_politeness.storage.state_file import StateFile, reject_other_files
 
 if TYPE_CHECKING:
-    from scrapy import Spider
+    from scrapy import Request, Spider
     from scrapy.crawler import Crawler
     from scrapy.statscollectors import StatsCollector
 
@@ -103,6 +103,11 @@ class Parts:
 
     def pending(self, slot: Slot) -> int:
         return self.census_taker.pending(slot.key)
+
+    def bytes_received(self, data: bytes, request: Request) -> None:
+        ticket = self.tickets.get(request)
+        if ticket is not None and ticket.flight is not None:
+            ticket.flight.receive(len(data), time.monotonic())
 
     def stop(self) -> None:
         self.alarm.stop()

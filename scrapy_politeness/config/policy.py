@@ -102,6 +102,10 @@ class Policy:
     proxy_limit: Limit | None = setting("POLITENESS_PROXY_LIMIT", None,
         rules.optional_limit,
         "a limit for each proxy")
+    global_bandwidth: float | None = setting("POLITENESS_GLOBAL_BANDWIDTH", None,
+        rules.optional(rules.bandwidth, unset=(None, "None")),
+        'how much may arrive [per second](limits.md#bandwidth) in total, such as '
+        '`"20MB/s"`')
     slots: tuple[SlotPattern, ...] = setting("POLITENESS_SLOTS", [],
         rules.slot_patterns,
         "[slots for parts of a site](limits.md#parts-of-a-site): a list of (URL "
@@ -240,6 +244,7 @@ class Policy:
             burst=burst,
             windows=limit.windows if limit else (),
             from_finish=from_finish,
+            bandwidth=own.get("bandwidth"),
         )
 
     def has_own_limits(self, key: str) -> bool:
@@ -292,10 +297,17 @@ class Policy:
     def has_shared_limits(self) -> bool:
         return bool(
             self.global_limit
+            or self.global_bandwidth
             or self.ip_limit
             or self.proxy_limit
             or self.slots
             or self.group_by != "host"
+        )
+
+    @cached_property
+    def counts_bytes(self) -> bool:
+        return self.global_bandwidth is not None or any(
+            "bandwidth" in own for own in self.limits.values()
         )
 
     @cached_property

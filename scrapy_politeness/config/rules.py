@@ -26,6 +26,8 @@ _T = TypeVar("_T")
 
 _HOST = re.compile(r"(\*\.)?[^\s*/:?#@\[\]]+")
 _REDIS_URL = re.compile(r"(rediss?(\+cluster)?|unix)://\S")
+# A small b might mean bits.
+_BANDWIDTH = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(?:([kKMG])(i)?)?B/s\s*")
 # An IPv6 address ends in digits too, but has more colons.
 _ENDS_IN_PORT = re.compile(r"(\[.*\]|[^:]*):[0-9]+")
 
@@ -170,6 +172,17 @@ def limit(value: Any) -> Limit:
     if not limits:
         raise ValueError(rule)
     return Limit.together(limits)
+
+
+def bandwidth(value: Any) -> float:
+    rule = 'must be bytes per second, such as "2MB/s" or "500kB/s"'
+    match = _BANDWIDTH.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError(rule)
+    number, prefix, binary = match.groups()
+    power = "kmg".index(prefix.lower()) + 1 if prefix else 0
+    unit = float(1024 if binary else 1000) ** power
+    return _number(float(number) * unit, lambda rate: rate > 0, rule)
 
 
 # An empty limit may be a mistake, and must not mean a crawl without limits.

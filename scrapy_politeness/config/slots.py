@@ -55,6 +55,9 @@ KEYS = {
         "overrides `POLITENESS_MAX_RATE`; 0 turns limiting off for the slot"),
     "concurrency": Key(rules.at_least_one,
         "overrides `CONCURRENT_REQUESTS_PER_DOMAIN`"),
+    "bandwidth": Key(rules.bandwidth,
+        'bytes per second on average, such as `"2MB/s"` or `"500kB/s"` '
+        "([how](limits.md#bandwidth))"),
     "adaptive": Key(rules.flag,
         "`False`: the rate never changes; pauses are still respected"),
 }
@@ -76,6 +79,7 @@ class SlotPolicy:
     burst: int = 1
     windows: tuple[Window, ...] = ()
     from_finish: bool = False
+    bandwidth: float | None = None
 
 
 def limits(value: Any) -> dict[str, dict[str, Any]]:

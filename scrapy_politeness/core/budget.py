@@ -15,6 +15,7 @@ from scrapy_politeness.core.permits import Permits, Referable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from scrapy_politeness.core.bandwidth import Bandwidth
     from scrapy_politeness.core.governor.control_law import Bounds
     from scrapy_politeness.core.pace import Limit
     from scrapy_politeness.core.windows import Window
@@ -40,6 +41,7 @@ class Budget(Referable):
     spacing: float = 0.0
     gap: float = 0.0
     burst: int = 1
+    bandwidth: Bandwidth | None = None
     windows: InitVar[Sequence[Window]] = ()
     permits: Permits = field(init=False)
     # How many wait for it at the gate.
@@ -77,12 +79,17 @@ class Budget(Referable):
 
     @property
     def ready_at(self) -> float:
-        return -math.inf if self.permits.is_joined else self.unseen_ready_at
+        return self._metered_at if self.permits.is_joined else self.unseen_ready_at
+
+    @property
+    def _metered_at(self) -> float:
+        return -math.inf if self.bandwidth is None else self.bandwidth.ready_at
 
     @property
     def unseen_ready_at(self) -> float:
         """The same for requests that are not known to need it before they are sent."""
-        return self.permits.pace.ready_at(self.interval, self.floor)
+        at = self.permits.pace.ready_at(self.interval, self.floor)
+        return max(at, self._metered_at)
 
     def keep_gap(self, gap: float, now: float) -> None:
         """From now on, leave at least that much time between two requests."""
@@ -116,7 +123,7 @@ class Budget(Referable):
         others.
         """
         if self.permits.is_joined:
-            return -math.inf
+            return self._metered_at
         slowest = max(self.interval, self.floor)
         ready_at = self.ready_at - HEAD_START + self.waiting * slowest
         if self._last_claim is None:

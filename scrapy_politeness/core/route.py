@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from scrapy_politeness.core.bandwidth import Transfer
+
 if TYPE_CHECKING:
+    from scrapy_politeness.core.bandwidth import Bandwidth
     from scrapy_politeness.core.budget import Budget
     from scrapy_politeness.core.outcome import Permit
     from scrapy_politeness.core.slot import Slot
@@ -22,6 +25,12 @@ class Route(NamedTuple):
     @property
     def budgets(self) -> tuple[Budget, ...]:
         return self.shared + self.unseen
+
+    @property
+    def metered(self) -> list[Bandwidth]:
+        """All that count the bytes of an answer."""
+        sources: tuple[Slot | Budget, ...] = (self.slot, *self.shared, *self.unseen)
+        return [each.bandwidth for each in sources if each.bandwidth is not None]
 
     @property
     def seen_ready_at(self) -> float:
@@ -83,19 +92,28 @@ class Route(NamedTuple):
                 budget.waiting -= 1
             self.slot.announce()
 
-    def take(self, now: float) -> Flight:
-        """Let one request through, now."""
+    def take(self, now: float, kind: str = "") -> Flight:
+        """Let one request through, now, for an answer of that kind."""
         permit = self.slot.take(now)
+        metered = self.metered
+        transfer = Transfer(metered, now, kind) if metered else None
         if not self.shared and not self.unseen:
-            return Flight(self, permit, ())
+            return Flight(self, permit, (), transfer)
         shared = [budget.take(now) for budget in self.shared]
         shared += [budget.take_unseen(now) for budget in self.unseen]
-        return Flight(self, permit, tuple(shared))
+        return Flight(self, permit, tuple(shared), transfer)
 
 
 class Flight(NamedTuple):
-    """A request that was sent; ``shared`` are its permits from ``route.budgets``."""
+    """A request that was sent; ``shared`` are its permits from ``route.budgets``.
+    ``transfer`` is its answer, where bytes are counted."""
 
     route: Route
     permit: Permit
     shared: tuple[Permit, ...]
+    transfer: Transfer | None = None
+
+    def receive(self, size: int, now: float) -> None:
+        """A part of the answer has arrived."""
+        if self.transfer is not None:
+            self.transfer.receive(size, now)

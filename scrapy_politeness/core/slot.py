@@ -25,6 +25,7 @@ from scrapy_politeness.core.streak import Streak
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from scrapy_politeness.core.bandwidth import Bandwidth
     from scrapy_politeness.core.governor.control_law import Bounds
     from scrapy_politeness.core.governor.host_model import Change, HostModel
     from scrapy_politeness.core.learned import Learned
@@ -44,8 +45,8 @@ class Slot(Referable):
 
     ``spacing`` is the user's own minimum between two requests on average, ``floor``
     between any two, ``concurrency`` how many may be in flight at once, ``burst``
-    how many may go at once after a time of rest, and ``windows`` how many may go in
-    longer times. With ``from_finish``, requests go one
+    how many may go at once after a time of rest, ``windows`` how many may go in longer
+    times, and ``bandwidth`` how much may arrive. With ``from_finish``, requests go one
     at a time, and spacings are counted from the end of each.
 
     ``ready_at`` and ``claimable_at`` alone decide when it sends. Whatever has a reason
@@ -67,6 +68,7 @@ class Slot(Referable):
     burst: int = 1
     windows: InitVar[Sequence[Window]] = ()
     from_finish: bool = False
+    bandwidth: Bandwidth | None = None
     listeners: Sequence[Callable[[Slot], None]] = ()
 
     in_flight: int = field(default=0, init=False)
@@ -120,6 +122,8 @@ class Slot(Referable):
     def ready_at(self) -> float:
         """From when on one more request may be sent."""
         at = self.permits.pace.ready_at(self._interval, self._gap)
+        if self.bandwidth is not None:
+            at = max(at, self.bandwidth.ready_at)
         return max(self._blocks.until, at)
 
     @property
@@ -141,6 +145,8 @@ class Slot(Referable):
         at = self.permits.pace.claimable_at(
             self.claims, since, self._interval, self._gap, way
         )
+        if self.bandwidth is not None:
+            at = max(at, self.bandwidth.ready_at - HEAD_START)
         return max(at, blocks.until - max(HEAD_START, way))
 
     @property

@@ -50,14 +50,24 @@ def log_settings(policy: Policy, spider: Spider | None, *, by_queue: bool) -> No
         ("each proxy", policy.proxy_limit),
     ):
         if limit is not None:
-            log.info(
-                "Limiting %(scope)s to %(count)s per %(period).6g s",
-                {
-                    "scope": scope,
-                    "count": counted(limit.count, "request"),
-                    "period": limit.period,
-                },
+            windows = (
+                f"{counted(each.count, 'request')} per {each.period:.6g} s"
+                for each in (limit, *limit.longer)
             )
+            log.info(
+                "Limiting %(scope)s to %(windows)s",
+                {"scope": scope, "windows": " and ".join(windows)},
+            )
+    if policy.global_bandwidth is not None:
+        log.info(
+            "Limiting all responses together to %(rate).6g MB/s",
+            {"rate": policy.global_bandwidth / 1e6},
+        )
+    if policy.group_by == "domain":
+        log.info("All hosts of one registrable domain are one slot")
+    if policy.slots:
+        names = ", ".join(dict.fromkeys(each.name for each in policy.slots))
+        log.info("POLITENESS_SLOTS: slots for %(names)s", {"names": printable(names)})
     if policy.state_path is not None:
         log.info("Keeping learned rates in %(path)s", {"path": policy.state_path})
     if policy.report_path is not None:

@@ -91,6 +91,8 @@ class Feedback:
         if self.loop_lag.slowest_turn > own:
             outcome = replace(outcome, is_timely=False)
         chance = random.random()
+        if flight.transfer is not None:
+            flight.transfer.end(now)
         if flight.shared:
             budgets = flight.route.budgets
             for budget, permit in zip(budgets, flight.shared, strict=True):

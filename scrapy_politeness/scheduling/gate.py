@@ -40,6 +40,11 @@ SHORT_WAIT = 1.0
 _RESERVE_AGAIN = 1.0
 
 
+# Seconds after which to look again what has arrived: less than was expected, and of
+# another slot, is not announced.
+_METER_AGAIN = 0.25
+
+
 class _Place(NamedTuple):
     """In line: the highest priority first, then the oldest."""
 
@@ -217,7 +222,8 @@ class Gate:
         """Return when to look again. Where only permits are missing, the slot announces
         that they are there, as a rule earlier."""
         if route.ready_at > now or not route.lacks_permit(now):
-            return _wait(route, now)
+            wait = _wait(route, now)
+            return min(wait, _METER_AGAIN) if route.metered else wait
         self._sharing.reserve(route)
         return _RESERVE_AGAIN
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from scrapy_politeness.core.bandwidth import bandwidth
 from scrapy_politeness.core.budget import Budget
 from scrapy_politeness.core.lru import LRU
 from scrapy_politeness.core.pace import TRAVEL_TIME_DIFFERENCE
@@ -44,7 +45,7 @@ class ParentBudgets:
 
     def met(self, name: SlotName) -> None:
         """A request has this name."""
-        names = self._names_above(name)
+        names = self.names_above(name)
         is_same = self._names.get(name.key, names) == names
         self._names[name.key] = names if is_same else None
 
@@ -53,7 +54,7 @@ class ParentBudgets:
         return tuple(self._existing(self._names.get(key) or ()))
 
     def of_request(self, name: SlotName) -> tuple[Budget, ...]:
-        return tuple(self._existing(self._names_above(name)))
+        return tuple(self._existing(self.names_above(name)))
 
     def obey_robots(self, name: SlotName, delay: float, since: float) -> None:
         """Keep the delay of a host over all of its slots."""
@@ -64,7 +65,8 @@ class ParentBudgets:
             budget = self._add(name.parent, Budget(_key(name.parent)))
         budget.keep_gap(delay + TRAVEL_TIME_DIFFERENCE, since)
 
-    def _names_above(self, name: SlotName) -> tuple[str, ...]:
+    def names_above(self, name: SlotName) -> tuple[str, ...]:
+        """Return whose limits hold for a request in addition to those of its slot."""
         if not name.parent:
             return ()
         names: tuple[str, ...] = (name.parent,) if self._has_parts else ()
@@ -87,7 +89,7 @@ class ParentBudgets:
 
     def _make(self, name: str) -> None:
         own = self._policy.for_slot(name)
-        if own is None or not (own.spacing or own.floor or own.windows):
+        if own is None or not (own.spacing or own.floor or own.bandwidth):
             return
         budget = Budget(
             _key(name),
@@ -95,6 +97,7 @@ class ParentBudgets:
             gap=own.floor,
             burst=own.burst,
             windows=own.windows,
+            bandwidth=bandwidth(own.bandwidth),
         )
         self._add(name, budget)
 

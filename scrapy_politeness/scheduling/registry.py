@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from scrapy_politeness.core.bandwidth import bandwidth
 from scrapy_politeness.core.budget import Budget
 from scrapy_politeness.core.lru import LRU
 from scrapy_politeness.core.route import Route
@@ -60,8 +61,12 @@ class SlotRegistry:
         # What the user has set while the crawl runs outlives the slot's memory.
         self._rates: dict[str, float] = {}
         self.overall: Budget | None = None
-        if policy.global_limit:
-            self.overall = Budget("the whole crawl", policy.global_limit)
+        if policy.global_limit or policy.global_bandwidth:
+            self.overall = Budget(
+                "the whole crawl",
+                policy.global_limit,
+                bandwidth=bandwidth(policy.global_bandwidth),
+            )
             sharing.join(self.overall, "all")
         self._proxies = LRU[str, Budget](policy.max_slots, _is_idle)
         self._servers = LRU[str, Budget](policy.max_slots, _is_idle)
@@ -209,6 +214,7 @@ class SlotRegistry:
             burst=own.burst,
             windows=own.windows,
             from_finish=own.from_finish,
+            bandwidth=bandwidth(own.bandwidth),
             listeners=self.listeners,
         )
         self._sharing.join(slot, f"slot:{key}")

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from scrapy import Request
 
     from scrapy_politeness.config.policy import Policy
+    from scrapy_politeness.config.rules import SlotPattern
     from scrapy_politeness.http.scrapy_internals import Engine
 
 # Limits one request under this key instead of its download slot.
@@ -54,13 +55,13 @@ class SlotNames:
         if chosen or self._engine.has_chosen_slot(request):
             return SlotName(key, host)
         parent = domain_of(host) if self._by_domain else key
-        return SlotName(self._matching(request.url) or parent, host, parent)
+        pattern = self.pattern_for(request) if self._patterns else None
+        return SlotName(pattern.name if pattern else parent, host, parent)
 
-    def _matching(self, url: str) -> str | None:
-        for pattern, name in self._patterns:
-            if pattern.search(url):
-                return name
-        return None
+    def pattern_for(self, request: Request) -> SlotPattern | None:
+        """Return the first that matches."""
+        url = request.url
+        return next((each for each in self._patterns if each.pattern.search(url)), None)
 
 
 def _checked(request: Request, key: object) -> str:

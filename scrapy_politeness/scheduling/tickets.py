@@ -129,7 +129,8 @@ class Ticket:
 
     def send(self, route: Route, now: float) -> Flight:
         self._become(State.SENT)
-        self.flight = route.take(now)
+        kind = _kind(self.request) if route.metered else ""
+        self.flight = route.take(now, kind)
         self._all.sent += 1
         self._unclaim()
         return self.flight
@@ -185,6 +186,13 @@ class Ticket:
             slot.step_back()
         if route is not None:
             route.unclaim(self)
+
+
+def _kind(request: Request) -> str:
+    """Media are larger than pages, and PDFs larger than pictures."""
+    name = request.url.partition("?")[0].rpartition("/")[2]
+    extension = name.rpartition(".")[2].lower() if "." in name else ""
+    return extension or str(request.callback is NO_CALLBACK)
 
 
 class Tickets(dict["Request", Ticket]):

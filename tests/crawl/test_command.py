@@ -168,6 +168,30 @@ def test_check_asks_for_robots_txt_once_and_tells_what_it_wants(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_check_says_which_slot_and_which_limits_apply_and_why(
+    site: Callable[..., Site], tmp_path: Path
+) -> None:
+    server = site(1)
+    limits = (
+        '{"search": {"limit": ["1/s", "30/m"], "bandwidth": "2MB/s"},'
+        ' "127.0.0.1": {"limit": "5/2s"}}'
+    )
+    options = (
+        *("-s", "POLITENESS_EXEMPT="),
+        *("-s", 'POLITENESS_SLOTS=[["/search", "search"]]'),
+        *("-s", f"POLITENESS_LIMITS={limits}"),
+    )
+    done = apart("check", f"{server.url}/search?q=1", *options, cwd=tmp_path)
+    assert done.exit_code == 0
+    words = " ".join(done.out.split())
+    assert "slot search since POLITENESS_SLOTS has the pattern /search" in words
+    assert "for search: limit 1/1s and 30/60s, bandwidth 2 MB/s" in words
+    assert "for 127.0.0.1: limit 5/2s, over all slots of 127.0.0.1" in words
+    json = apart("check", f"{server.url}/search", "--json", *options, cwd=tmp_path).json
+    assert json["slot"] == "search"
+    assert set(json["limits"]) == {"search", "127.0.0.1"}
+
+
 @pytest.mark.everywhere
 def test_check_in_a_project_goes_by_its_settings_and_leaves_its_crawl_alone(
     site: Callable[..., Site], project: Path

@@ -80,6 +80,10 @@ WRONG = [
     ("POLITENESS_SLOTS", [(re.compile(b"a"), "search")], "not a regular expression"),
     ("POLITENESS_SLOTS", [("/search", "*.org")], "the name of one slot"),
     ("POLITENESS_SLOTS", [("/search", 5)], "the name of one slot"),
+    ("POLITENESS_GLOBAL_BANDWIDTH", "2Mb/s", 'such as "2MB/s"'),
+    ("POLITENESS_GLOBAL_BANDWIDTH", "0B/s", 'such as "2MB/s"'),
+    ("POLITENESS_GLOBAL_BANDWIDTH", "9" * 400 + "B/s", 'such as "2MB/s"'),
+    ("POLITENESS_LIMITS", {"h": {"bandwidth": 2000}}, 'such as "2MB/s"'),
     ("POLITENESS_GROUP_BY", "tld", '"host" or "domain"'),
     ("POLITENESS_MAX_SLOTS", 0, "1 or greater"),
     ("POLITENESS_LIMITS", {"example.org": {"limit": "5 a day"}}, 'such as "5/2s"'),
@@ -135,6 +139,15 @@ def test_numbers_and_lists_may_come_as_text_from_the_command_line() -> None:
     own = read.for_slot("example.org")
     assert own is not None
     assert own.spacing == pytest.approx(0.4, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [("100B/s", 100), ("500kB/s", 5e5), ("1.5 MB/s", 1.5e6), ("1GiB/s", 2**30)],
+)
+def test_bandwidths(text: str, rate: float) -> None:
+    assert slot("h", POLITENESS_LIMITS={"h": {"bandwidth": text}}).bandwidth == rate
+    assert policy(POLITENESS_GLOBAL_BANDWIDTH=text).global_bandwidth == rate
 
 
 @pytest.mark.parametrize(
