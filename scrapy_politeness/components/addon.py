@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scrapy.exceptions import NotConfigured
+from scrapy.settings import SETTINGS_PRIORITIES
 
+from scrapy_politeness.components.dupefilter import PoliteDupeFilter
 from scrapy_politeness.components.extension import PolitenessExtension
 from scrapy_politeness.components.middleware import (
     PolitenessMiddleware,
@@ -13,10 +15,10 @@ from scrapy_politeness.components.middleware import (
 )
 from scrapy_politeness.components.priority_queue import PolitePriorityQueue
 from scrapy_politeness.components.rescheduling import RescheduleMiddleware
-from scrapy_politeness.config.policy import is_enabled
+from scrapy_politeness.config.policy import is_enabled, wants_dupefilter
 from scrapy_politeness.config.settings import errors_logged
 from scrapy_politeness.robots.size import RobotsSizeMiddleware
-from scrapy_politeness.storage.job import reject_own_job
+from scrapy_politeness.storage.job import is_kept_by_us, reject_own_job
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
@@ -31,12 +33,16 @@ _ROBOTS_WAIT_ORDER = 90
 _ROBOTS_SIZE_ORDER = 580
 
 
+_FILTER = "DUPEFILTER_CLASS"
+
+
 class Addon:
     def update_settings(self, settings: BaseSettings) -> None:
         with errors_logged():
             if not is_enabled(settings):
                 reject_own_job(settings)
                 raise NotConfigured
+            has_filter = wants_dupefilter(settings)
         for name, component, order in (
             ("DOWNLOADER_MIDDLEWARES", PolitenessMiddleware, _GATE_ORDER),
             ("DOWNLOADER_MIDDLEWARES", RescheduleMiddleware, _RESCHEDULE_ORDER),
@@ -46,3 +52,10 @@ class Addon:
         ):
             settings.setdefault_in_component_priority_dict(name, component, order)
         settings.set("SCHEDULER_PRIORITY_QUEUE", PolitePriorityQueue, "addon")
+        # Not where the user, or another add-on, has chosen one.
+        if has_filter and is_kept_by_us(settings) and not _is_set(settings, _FILTER):
+            settings.set(_FILTER, PoliteDupeFilter, "addon")
+
+
+def _is_set(settings: BaseSettings, name: str) -> bool:
+    return (settings.getpriority(name) or 0) > SETTINGS_PRIORITIES["default"]

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from scrapy_politeness.core.slot import Slot
     from scrapy_politeness.scheduling.slot_queue import SlotQueue
     from scrapy_politeness.sharing.port import Sharing
+    from scrapy_politeness.storage.seen import SeenRequests
 
 
 class Parts:
@@ -48,6 +49,8 @@ class Parts:
         self.engine = Engine(crawler)
         self.alarm = Alarm(self.engine.wake)
         self.queues: list[SlotQueue] = []
+        # Set by the queue on disk.
+        self.seen: SeenRequests | None = None
         self.records = _open_records(policy, spider)
         self.sharing = self._open_sharing(spider)
         self.registry = SlotRegistry(

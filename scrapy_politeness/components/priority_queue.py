@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING, Any
 
+from scrapy.utils.misc import load_object
+
+from scrapy_politeness.components.dupefilter import PoliteDupeFilter
 from scrapy_politeness.components.extension import parts_of
+from scrapy_politeness.config.settings import errors_logged
 from scrapy_politeness.scheduling.slot_queue import SlotQueue
 from scrapy_politeness.storage.disk_backlog import DiskBacklog
-from scrapy_politeness.storage.job import SIGNATURE
+from scrapy_politeness.storage.job import SIGNATURE, job_errors
 from scrapy_politeness.storage.memory_backlog import MemoryBacklog
 
 if TYPE_CHECKING:
@@ -22,6 +27,9 @@ if TYPE_CHECKING:
     from scrapy_politeness.storage.backlog import OwnBacklog
 
 
+logger = logging.getLogger(__name__)
+
+
 class PolitePriorityQueue(SlotQueue):
     """Pushing and popping cost O(log slots)."""
 
@@ -29,7 +37,8 @@ class PolitePriorityQueue(SlotQueue):
 
     @classmethod
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
-        return cls(crawler, *args, **kwargs)
+        with errors_logged(crawler.spider):
+            return cls(crawler, *args, **kwargs)
 
     def __init__(
         self,
@@ -51,9 +60,25 @@ class PolitePriorityQueue(SlotQueue):
         backlog: OwnBacklog
         if key:
             in_progress = parts.engine.in_progress
-            backlog = DiskBacklog(
-                key, crawler, downstream_queue_cls, start_queue_cls, in_progress
-            )
+            with job_errors(key):
+                backlog = DiskBacklog(
+                    key,
+                    crawler,
+                    downstream_queue_cls,
+                    start_queue_cls,
+                    in_progress,
+                    is_resumed=bool(startprios),
+                )
+            parts.engine.when_done(backlog.done)
+            parts.seen = backlog.seen
+            if backlog.seen and not _is_used(crawler):
+                logger.warning(
+                    "The job in %(folder)s was started with the duplicates filter of "
+                    "scrapy-politeness; with another one, pages that were crawled "
+                    "before may be fetched again",
+                    {"folder": key},
+                    extra={"spider": crawler.spider},
+                )
         else:
             backlog = MemoryBacklog(crawler, downstream_queue_cls, start_queue_cls)
         self._own_backlog = backlog
@@ -72,3 +97,9 @@ class PolitePriorityQueue(SlotQueue):
         left = bool(self._own_backlog)
         self._own_backlog.close()
         return SIGNATURE if left else []
+
+
+def _is_used(crawler: Crawler) -> bool:
+    """Tell whether the duplicates filter of this run is ours."""
+    dupefilter = load_object(crawler.settings["DUPEFILTER_CLASS"])
+    return issubclass(dupefilter, PoliteDupeFilter)

@@ -122,6 +122,10 @@ class Policy:
     state: str | None = setting("POLITENESS_STATE", None, rules.optional(rules.path),
         "a file that keeps learned rates and pauses between runs; with `JOBDIR`, "
         "`politeness.sqlite` in that folder by default")
+    dupefilter: bool = setting("POLITENESS_DUPEFILTER", True, rules.flag,
+        "with `JOBDIR`, store what was seen [together with the "
+        "requests](how-it-works.md#resuming), unless you have set `DUPEFILTER_CLASS`; "
+        "`False`: leave it to Scrapy")
     progress: bool | None = setting("POLITENESS_PROGRESS", None,
         rules.optional(rules.progress),
         "[a live display](observing.md#progress) in a terminal; `None`: where "
@@ -337,3 +341,7 @@ SETTINGS = {row.name: row for row in _ROWS.values()}
 
 def is_enabled(settings: BaseSettings) -> bool:
     return bool(SETTINGS["POLITENESS_ENABLED"].read(settings))
+
+
+def wants_dupefilter(settings: BaseSettings) -> bool:
+    return bool(SETTINGS["POLITENESS_DUPEFILTER"].read(settings))

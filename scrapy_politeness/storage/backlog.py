@@ -70,6 +70,10 @@ class Backlog(Protocol):
     def release_early(self) -> Collection[str]:
         """The same for those that may go when there is nothing else to do."""
 
+    def done(self, request: Request) -> None:
+        """The engine has ended its work on a request. Others than those that were
+        popped are ignored."""
+
     def tidy(self) -> None:
         """Called when nothing may be sent."""
 

@@ -6,7 +6,6 @@ import logging
 import math
 import pickle
 import time
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,10 +19,12 @@ from scrapy_politeness.storage import requests_table as sql
 from scrapy_politeness.storage.backlog import DAMAGE, Counted
 from scrapy_politeness.storage.job import DATABASE
 from scrapy_politeness.storage.marks import Where
+from scrapy_politeness.storage.seen import SeenRequests
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection
+    from contextlib import AbstractContextManager
 
     from scrapy import Request
     from scrapy.crawler import Crawler
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
     from scrapy_politeness.storage.marks import Placement
 
 logger = logging.getLogger(__name__)
+
+# Among what is known of the job: how many requests the last run left, while it runs
+# this.
+_LEFT = "left"
+_RUNNING = -1
 
 # How many go to the front before the event loop gets a chance to run.
 _MOST_RELEASED = 1000
@@ -56,7 +62,8 @@ class DiskBacklog(Counted):
     killed resumes with it. Nothing is synced to disk per request: killing the process
     loses nothing, a power cut perhaps the last moments.
 
-    ``in_progress`` returns the requests that the engine still works on.
+    ``in_progress`` returns the requests that the engine still works on. ``is_resumed``
+    says that a run before this one has stopped with requests left.
     """
 
     def __init__(
@@ -66,6 +73,8 @@ class DiskBacklog(Counted):
         queue_cls: type[QueueProtocol],
         start_queue_cls: type[QueueProtocol] | None,
         in_progress: Callable[[], Collection[Request]],
+        *,
+        is_resumed: bool = False,
     ) -> None:
         super().__init__()
         self._spider = crawler.spider
@@ -78,11 +87,12 @@ class DiskBacklog(Counted):
         self._taken: dict[Request, int] = {}
         # From the monotonic clock to the wall clock, as it was set at the start.
         self._offset = time.time() - time.monotonic()
+        self._is_resumed = is_resumed
         self._db = sql.open_requests(Path(folder, DATABASE), self._load)
-        self._size = sum(self.ready.values()) + sum(self.held.values())
+        self.seen = SeenRequests(self._db)
 
     def _load(self, db: sqlite3.Connection) -> None:
-        self._warn_dropped(db.execute(sql.DELETE_DAMAGED).rowcount)
+        damaged = db.execute(sql.DELETE_DAMAGED).rowcount
         db.execute(sql.HEAL)
         db.execute("UPDATE requests SET taken = 0 WHERE taken")
         db.execute(sql.CAP, (time.time(),))
@@ -96,7 +106,18 @@ class DiskBacklog(Counted):
         for held, slot_key, number, early in counts:
             (self.held if held else self.ready)[slot_key] = number
             self.early += early
+        self._size = sum(self.ready.values()) + sum(self.held.values())
         self.next_release = self._read_next_release(db)
+        self._miss(sql.read_job(db, _LEFT), damaged)
+        sql.write_job(db, _LEFT, _RUNNING)
+
+    def _miss(self, left: int | None, damaged: int) -> None:
+        """Compare what is there with what the last run has left, where it could say."""
+        if left is None:
+            left = int(self._is_resumed)
+        if left > 0 and not self._size:
+            raise sql.LostRequestsError
+        self._warn_dropped(max(left - self._size, damaged))
 
     def push(
         self, slot_key: str, request: Request, placement: Placement, now: float
@@ -123,7 +144,9 @@ class DiskBacklog(Counted):
         place = direction * self._place
         order = (where is Where.LAST, band, is_held, is_held and placement.early)
         values = (slot_key, rank, place, body, *order, placement.failing, ends, delay)
-        self._db.execute(sql.INSERT, values)
+        with self._transaction():
+            self._db.execute(sql.INSERT, values)
+            self.seen.store(request)
         self._count_pushed(slot_key, placement)
 
     def pop(self, slot_key: str) -> Request | None:
@@ -211,34 +234,37 @@ class DiskBacklog(Counted):
         [(ends,)] = db.execute(sql.NEXT_END)
         return math.inf if ends is None else ends - self._offset
 
+    def done(self, request: Request) -> None:
+        key = self._taken.pop(request, None)
+        if key is not None:
+            self._db.execute("DELETE FROM requests WHERE id = ?", (key,))
+
     def tidy(self) -> None:
         with self._transaction():
             self._strike_off_done()
 
     def _strike_off_done(self) -> None:
+        """Those whose end was not announced."""
         busy = self._in_progress()
-        done = [request for request in self._taken if request not in busy]
-        for request in done:
-            key = self._taken.pop(request)
-            self._db.execute("DELETE FROM requests WHERE id = ?", (key,))
+        for request in [each for each in self._taken if each not in busy]:
+            self.done(request)
 
     def has_other(self, slot_key: str) -> bool:
         if slot_key not in self.ready:
             return False
         return self._db.execute(sql.OTHER, (slot_key,)).fetchone() is not None
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN")
-        with self._db:  # commits, or takes all back
-            yield
+    def _transaction(self) -> AbstractContextManager[None]:
+        return sql.transaction(self._db)
 
     def close(self) -> None:
         """Nothing is in progress any more: all that was taken is done."""
-        self._db.execute("DELETE FROM requests WHERE taken")
+        with self._transaction():
+            self._db.execute("DELETE FROM requests WHERE taken")
+            self.seen.close()
+            sql.write_job(self._db, _LEFT, self._size)
         if not self._size:
-            # A file never shrinks by itself. An empty one is cut in no time.
-            self._db.execute("VACUUM")
+            sql.shrink(self._db)
         self._db.close()
 
     def _request(self, body: bytes) -> Request:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,11 @@ from scrapy.core.scheduler import Scheduler
 from scrapy.utils.misc import load_object
 
 from scrapy_politeness.config.settings import PolicyError
+from scrapy_politeness.storage.requests_table import InUseError, LostRequestsError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from scrapy.settings import BaseSettings
 
 # What Scrapy writes into active.json for a queue that still has requests. A list, so
@@ -21,12 +25,17 @@ SIGNATURE = ["scrapy_politeness.PolitePriorityQueue"]
 DATABASE = "requests.sqlite"
 
 
+def is_kept_by_us(settings: BaseSettings) -> bool:
+    """Tell whether the requests of this crawl are kept in a job directory, by our
+    queue."""
+    queue = load_object(settings["SCHEDULER_PRIORITY_QUEUE"])
+    return getattr(queue, "signature", None) is SIGNATURE and _has_job(settings)
+
+
 def reject_job_of_others(settings: BaseSettings) -> None:
     """Called before Scrapy opens the job, and overwrites what it was resumed from."""
-    queue = load_object(settings["SCHEDULER_PRIORITY_QUEUE"])
-    is_polite = getattr(queue, "signature", None) is SIGNATURE
     jobdir = settings["JOBDIR"]
-    if is_polite and _has_job(settings) and has_requests_of_others(jobdir):
+    if is_kept_by_us(settings) and has_requests_of_others(jobdir):
         raise PolicyError(
             "JOBDIR",
             jobdir,
@@ -44,6 +53,29 @@ def reject_own_job(settings: BaseSettings) -> None:
             f"the job in JOBDIR={settings['JOBDIR']!r} was started with "
             "scrapy-politeness enabled, and can only be resumed with it enabled",
         )
+
+
+@contextmanager
+def job_errors(folder: str) -> Iterator[None]:
+    """Say what is wrong with the job directory that has this folder."""
+    jobdir = str(Path(folder).parent)
+    try:
+        yield
+    except InUseError:
+        raise PolicyError(
+            "JOBDIR",
+            jobdir,
+            "another crawl is using this job directory; wait until it has ended, or "
+            "choose another directory",
+        ) from None
+    except LostRequestsError:
+        raise PolicyError(
+            "JOBDIR",
+            jobdir,
+            "the last run has left requests in requests.queue/requests.sqlite, which "
+            "are gone: the file was deleted or emptied. Restore it, or start over with "
+            "an empty job directory",
+        ) from None
 
 
 def _has_job(settings: BaseSettings) -> bool:

@@ -168,6 +168,9 @@ class MemoryBacklog(Counted):
     def has_other(self, slot_key: str) -> bool:
         return slot_key in self._slots and self._slots[slot_key].has_other()
 
+    def done(self, request: Request) -> None:
+        pass
+
     def tidy(self) -> None:
         pass
 

@@ -145,6 +145,9 @@ class SharedBacklog:
         if not self.is_away:
             self._ask(None, _NEW_WHEN_IDLE)
 
+    def done(self, request: Request) -> None:
+        pass
+
     def tidy(self) -> None:
         if time.monotonic() >= self.look_at:
             self.look()

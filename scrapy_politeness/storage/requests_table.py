@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.storage.sqlite import open_database, write_ahead
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 _SCHEMA = """
@@ -20,6 +21,8 @@ CREATE TABLE IF NOT EXISTS requests (
     taken INTEGER NOT NULL DEFAULT 0,
     body BLOB NOT NULL
 );
+CREATE TABLE IF NOT EXISTS seen (fingerprint BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS job (name TEXT PRIMARY KEY, value INTEGER) WITHOUT ROWID;
 """
 
 # Missing in the database of an earlier version.
@@ -75,6 +78,9 @@ WHERE id = ?
 
 NEXT_END = "SELECT MIN(ends) FROM requests WHERE NOT taken AND ends IS NOT NULL"
 
+IS_SEEN = "SELECT 1 FROM seen WHERE fingerprint = ?"
+SEE = "INSERT OR IGNORE INTO seen VALUES (?)"
+
 # Rows that no version can have stored.
 DELETE_DAMAGED = """
 DELETE FROM requests WHERE typeof(slot) != 'text' OR typeof(rank) != 'integer'
@@ -101,13 +107,34 @@ _CHECKPOINT_PAGES = 10_000
 _MOST_LOG_BYTES = _CHECKPOINT_PAGES * 4096
 
 
+# Seconds that a run which is about to end may take.
+_PATIENCE = 1.0
+
+
+class InUseError(ValueError):
+    """Another crawl has the database open."""
+
+
+class LostRequestsError(ValueError):
+    """A run has left requests, and they are gone."""
+
+
 def open_requests(
     path: Path, load: Callable[[sqlite3.Connection], None]
 ) -> sqlite3.Connection:
+    steps = (_lock, write_ahead, _prepare, load)
     try:
-        return open_database(path, write_ahead, _prepare, load)
+        return open_database(path, *steps, patience=_PATIENCE)
     except sqlite3.DatabaseError as error:
+        if "locked" in str(error):
+            raise InUseError(f"{path} is in use") from error
         raise ValueError(f"{path} is not a queue of requests: {error}") from error
+
+
+def _lock(db: sqlite3.Connection) -> None:
+    """Keep others out from the first access until the database is closed, or until the
+    process ends, however it ends."""
+    db.execute("PRAGMA locking_mode = EXCLUSIVE")
 
 
 def _prepare(db: sqlite3.Connection) -> None:
@@ -119,3 +146,28 @@ def _prepare(db: sqlite3.Connection) -> None:
         if name not in known:
             db.execute(f"ALTER TABLE requests ADD COLUMN {name} {kind}")
     db.executescript(_INDEXES)
+
+
+@contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[None]:
+    db.execute("BEGIN")
+    with db:  # commits, or takes all back
+        yield
+
+
+def read_job(db: sqlite3.Connection, name: str) -> int | None:
+    row = db.execute("SELECT value FROM job WHERE name = ?", (name,)).fetchone()
+    return row[0] if row and isinstance(row[0], int) else None
+
+
+def write_job(db: sqlite3.Connection, name: str, value: int) -> None:
+    db.execute("INSERT OR REPLACE INTO job VALUES (?, ?)", (name, value))
+
+
+def shrink(db: sqlite3.Connection) -> None:
+    """Give back what the requests took: a file never shrinks by itself. That costs as
+    much as there is left, so it is done only where that is the smaller part."""
+    [(free,)] = db.execute("PRAGMA freelist_count")
+    [(pages,)] = db.execute("PRAGMA page_count")
+    if free > pages / 2:
+        db.execute("VACUUM")

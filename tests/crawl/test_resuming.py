@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from scrapy import Request
 
 from tests.support.crawl import crawl, start_crawl
+from tests.support.kills import kill_and_resume
+from tests.support.settings import fixed
 from tests.support.spiders import Pages
 
 if TYPE_CHECKING:
@@ -63,3 +67,49 @@ def test_a_crawl_is_resumed_after_a_callback_was_renamed(
     lost = len(server.page_urls()) - len(fetched)
     assert lost > 0
     assert second.log.count("'parse_old' not found") == lost
+
+
+@pytest.mark.everywhere
+def test_after_kills_nothing_is_lost_and_only_what_was_in_progress_is_repeated(
+    tmp_path: Path,
+) -> None:
+    damage = kill_and_resume(tmp_path, Random(3), links=1000, in_hub=3, later=2)
+    assert damage.lost == 0
+    assert max(damage.again) <= damage.in_progress
+
+
+def test_a_job_directory_that_is_in_use_is_left_alone(
+    site: Callable[..., Site], tmp_path: Path
+) -> None:
+    server = site(10)
+    settings = fixed(5, JOBDIR=str(tmp_path))
+    with start_crawl(urls=server.page_urls(), settings=settings) as running:
+        server.wait_for_arrivals(2)
+        second = crawl(urls=server.page_urls(), settings=settings)
+        first = running.wait()
+    assert second.returncode != 0
+    assert not second.items
+    [line] = [line for line in second.log.splitlines() if "CRITICAL" in line]
+    assert "Cannot start the crawl: JOBDIR=" in line
+    assert "another crawl is using this job directory" in line
+    assert len(first.items) == 10
+    assert set(server.pages_served().values()) == {1}
+
+
+def test_a_job_whose_requests_were_deleted_does_not_pass_for_finished(
+    site: Callable[..., Site], tmp_path: Path
+) -> None:
+    server = site(10)
+    job: dict[str, Any] = {
+        "urls": server.page_urls(),
+        "settings": fixed(5, JOBDIR=str(tmp_path)),
+    }
+    with start_crawl(**job) as running:
+        server.wait_for_arrivals(2)
+        running.interrupt()
+        running.wait()
+    (tmp_path / "requests.queue" / "requests.sqlite").unlink()
+    second = crawl(**job)
+    assert second.returncode != 0
+    assert "the file was deleted or emptied" in second.log
+    assert "finish_reason" not in second.stats

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock
@@ -71,6 +73,11 @@ def ready_crawlers() -> Iterator[Callable[..., Crawler]]:
                 with suppress(sqlite3.ProgrammingError):  # the test has closed it
                     queue.close()
         parts_of(crawler).stop()
+
+
+def as_if_killed(folder: Path) -> Path:
+    """Return a copy of the folder of a crawl that still runs."""
+    return Path(shutil.copytree(folder, f"{folder}-killed"))
 
 
 def parts_of(crawler: Crawler) -> Parts:

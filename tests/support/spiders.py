@@ -176,3 +176,21 @@ class Batch(Pages):
 def resident_megabytes(pid: int | str = "self") -> float:
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * 4096 / 1e6
+
+
+class Links(Walk):
+    """Writes each page whose callback has ended into the file ``done``, and how many
+    requests were in progress."""
+
+    name = "links"
+    done: str
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        assert isinstance(response, TextResponse)
+        for link in response.css("a::attr(href)").getall():
+            yield response.follow(link, callback=self.parse, errback=self.failed)
+        engine = self.crawler.engine
+        assert engine is not None
+        assert engine._slot is not None
+        with Path(self.done).open("a", encoding="utf-8") as file:
+            file.write(f"{response.url} {len(engine._slot.inprogress)}\n")

@@ -20,7 +20,7 @@ from scrapy.squeues import (
 from scrapy_politeness.storage.disk_backlog import DiskBacklog
 from scrapy_politeness.storage.marks import FRONT, USUAL, Placement, Where
 from scrapy_politeness.storage.memory_backlog import MemoryBacklog
-from tests.support.ready import page
+from tests.support.ready import as_if_killed, page
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from scrapy_politeness.storage.backlog import OwnBacklog
 
     Make: TypeAlias = Callable[..., OwnBacklog]
-    Reopen: TypeAlias = Callable[[], DiskBacklog]
+    Reopen: TypeAlias = Callable[..., DiskBacklog]
 
 BEHIND = Placement(Where.BEHIND, 60.0)
 LAST = Placement(Where.LAST, 60.0)
@@ -203,22 +203,29 @@ def test_with_nothing_else_to_do_some_go_early(make: Make) -> None:
 
 @pytest.fixture
 def reopen(crawler: Callable[..., Crawler], tmp_path: Path) -> Reopen:
-    """As a later run does it, whether or not the run before was killed."""
-    return lambda: DiskBacklog(
-        str(tmp_path), crawler(), PickleLifoDiskQueue, PickleFifoDiskQueue, lambda: ()
-    )
+    """As a later run does it."""
+
+    def reopen(folder: Path = tmp_path) -> DiskBacklog:
+        queues = (PickleLifoDiskQueue, PickleFifoDiskQueue)
+        return DiskBacklog(str(folder), crawler(), *queues, lambda: ())
+
+    return reopen
 
 
 @pytest.mark.parametrize("is_killed", [True, False])
-def test_places_last_from_run_to_run(reopen: Reopen, is_killed: bool) -> None:
+def test_places_last_from_run_to_run(
+    reopen: Reopen, tmp_path: Path, is_killed: bool
+) -> None:
     first = reopen()
     now = time.monotonic()
     for name, placement in {"held": HELD(50.0), "last": LAST, "front": FRONT}.items():
         push(first, f"h/{name}", placement, now)
     push(first, "h/1", now=now)
-    if not is_killed:
+    if is_killed:
+        second = reopen(as_if_killed(tmp_path))
+    else:
         first.close()
-    second = reopen()
+        second = reopen()
     assert (len(second), second.count("h")) == (4, 4)
     assert 40 < second.next_release - time.monotonic() <= 50
     assert pops(second) == "front 1 last"
@@ -307,14 +314,13 @@ def test_a_damaged_place_costs_no_request(
 
 
 def test_what_is_held_and_lost_is_not_waited_for_for_ever(
-    reopen: Reopen, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    reopen: Reopen, caplog: pytest.LogCaptureFixture
 ) -> None:
     backlog = reopen()
     push(backlog, "h/1", HELD(5.0))
     push(backlog, "h/2")
-    with sqlite3.connect(tmp_path / "requests.sqlite") as db:
-        db.execute("DELETE FROM requests WHERE held")
-    db.close()
+    # Nobody else can write there meanwhile.
+    backlog._db.execute("DELETE FROM requests WHERE held")
     assert len(backlog) == 2
     backlog.release(6.0)
     assert "Dropped 1 request: damaged" in caplog.text

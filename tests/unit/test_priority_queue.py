@@ -32,7 +32,7 @@ from scrapy_politeness.storage.job import (
     has_requests_of_others,
     has_requests_of_ours,
 )
-from tests.support.ready import page, parts_of, urls
+from tests.support.ready import as_if_killed, page, parts_of, urls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -279,7 +279,7 @@ def test_what_was_waiting_or_in_flight_is_there_after_a_kill(
         if number != 1:
             in_progress.add(request)
     # Killed here: h1 is done, h0, h2 and h3 are on their way.
-    resumed = disk_queue(crawler(), tmp_path)
+    resumed = disk_queue(crawler(), as_if_killed(tmp_path))
     assert sorted(urls(resumed)) == ["h0/", "h2/", "h3/", "h4/", "h5/"]
 
 
