@@ -21,3 +21,7 @@ slot_resumed = object()
 # at the highest rate that the settings allow. Sent with slot, rate; again if that
 # changes.
 slot_settled = object()
+
+# A slot was stopped, because its host does not want this crawler. Sent with slot,
+# reason.
+slot_blocked = object()

@@ -60,6 +60,9 @@ def lines(report: Report) -> Iterator[str]:
         f"{total['refused']:,} refused, {total['timed_out']:,} timed out, "
         f"{total['failed']:,} failed"
     )
+    for slot in report.slots:
+        if slot.blocked:
+            yield f"Not welcome at {slot.name}: {slot.blocked}"
     for cause, seconds in total.ranked_causes:
         yield f"  {duration(seconds):>14}  {cause.value}"
     if report.slots:

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from scrapy import signals
-from scrapy.exceptions import NotConfigured
+from scrapy.exceptions import CloseSpider, NotConfigured
 from scrapy.extensions.telnet import update_telnet_vars
 
 from scrapy_politeness.components.parts import Parts
@@ -14,6 +14,7 @@ from scrapy_politeness.config import rules
 from scrapy_politeness.config.policy import Policy, is_enabled
 from scrapy_politeness.config.settings import errors_logged
 from scrapy_politeness.core.cause import Block
+from scrapy_politeness.http.names import public
 from scrapy_politeness.observe.crawl_log import log_settings
 from scrapy_politeness.observe.progress import Progress
 from scrapy_politeness.observe.reporter import publish, report_of
@@ -23,12 +24,17 @@ from scrapy_politeness.storage.job import reject_job_of_others
 if TYPE_CHECKING:
     from scrapy import Spider
     from scrapy.crawler import Crawler
+    from scrapy.http import Response
     from typing_extensions import Self
 
     from scrapy_politeness.core.health import Status
     from scrapy_politeness.core.slot import Slot
     from scrapy_politeness.observe.census import Census
     from scrapy_politeness.observe.metrics import Metrics
+
+
+# The finish reason of a crawl that has nothing left but hosts that do not want it.
+_BLOCKED = "politeness_blocked"
 
 
 def parts_of(crawler: Crawler, component: str) -> Parts:
@@ -51,8 +57,8 @@ def parts_if_enabled(crawler: Crawler, component: str) -> Parts:
 class PolitenessExtension:
     """Spiders and the other components find it through ``crawler.get_extension``.
 
-    For spiders there are ``set_rate``, ``hold``, ``release``, ``reset``, ``status``
-    and ``census``; a slot is named by its host, or as ``politeness_slot`` or
+    For spiders there are ``set_rate``, ``hold``, ``release``, ``reset``, ``refuse``,
+    ``status`` and ``census``; a slot is named by its host, or as ``politeness_slot`` or
     ``download_slot`` name it. In the telnet console it is called ``politeness``.
     """
 
@@ -62,10 +68,13 @@ class PolitenessExtension:
         reject_job_of_others(crawler.settings)
         self.policy = Policy.read(crawler.settings, crawler.spider)
         self.parts = Parts(self.policy, crawler)
+        self._is_blocked = False
         self._progress = Progress(self.policy, self.census, crawler.spider)
         self._metrics = self._open_metrics(crawler.spider)
         crawler.signals.connect(self._spider_opened, signals.spider_opened)
+        crawler.signals.connect(self._spider_idle, signals.spider_idle)
         crawler.signals.connect(self._spider_closed, signals.spider_closed)
+        crawler.signals.connect(self._engine_stopped, signals.engine_stopped)
         if self.policy.robots:
             self._download = RobotsDownload(crawler.spider)
             for receiver, signal in (
@@ -113,6 +122,24 @@ class PolitenessExtension:
         if was_paused:
             self.parts.events.resumed(slot)
 
+    def refuse(
+        self, response: Response, wait: float | None = None, welcome: bool = True
+    ) -> bool:
+        """For callbacks: the response is none, since its host refuses us. If we were
+        too fast, pause, for ``wait`` seconds if they are known; if we are not
+        ``welcome``, stop. Return whether the page will be requested again."""
+        if wait is not None:
+            wait = rules.checked("wait", wait, rules.not_negative)
+        request = response.request
+        slot = None if request is None else self.parts.registry.slot_for(request)
+        if slot is None:
+            where = public(response.url)
+            raise ValueError(f"{where} is exempt, or its rate is 0: nothing limits it")
+        if not welcome:
+            self.parts.rescheduler.stop(response, slot)
+            return False
+        return self.parts.rescheduler.refuse(response, slot, wait)
+
     def status(self, slot_key: str) -> Status:
         return self._limited(slot_key).status(time.monotonic())
 
@@ -139,7 +166,16 @@ class PolitenessExtension:
         if self._metrics is not None:
             self._metrics.start()
 
+    def _spider_idle(self) -> None:
+        if self.parts.dead_hosts.has_stopped:
+            raise CloseSpider(_BLOCKED)
+
+    def _engine_stopped(self) -> None:
+        if self._is_blocked:
+            self.parts.engine.fail_command()
+
     async def _spider_closed(self, spider: Spider, reason: str) -> None:
+        self._is_blocked = reason == _BLOCKED
         parts = self.parts
         parts.stop()
         await parts.wait_stopped()

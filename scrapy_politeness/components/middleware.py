@@ -13,7 +13,11 @@ from scrapy.exceptions import IgnoreRequest, NotConfigured
 from scrapy.http.request import NO_CALLBACK
 
 from scrapy_politeness.components.extension import parts_if_enabled
-from scrapy_politeness.components.rescheduling import DONT_CACHE, RESCHEDULES
+from scrapy_politeness.components.rescheduler import (
+    DONT_CACHE,
+    NOT_FROM_CACHE,
+    RESCHEDULES,
+)
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.pace import NO_WAIT
 from scrapy_politeness.http.classify import classify_exception, classify_response
@@ -92,6 +96,8 @@ class PolitenessMiddleware:
         parts = self._parts
         if request.callback is NO_CALLBACK:
             unlimit_download(request)
+        if request.meta.get("dont_cache") == NOT_FROM_CACHE:
+            del request.meta["dont_cache"]
         slot = parts.registry.slot_for(request)
         if slot is None or request.meta.get(EXEMPT):
             self._not_limited(request)
@@ -154,9 +160,13 @@ class PolitenessMiddleware:
         is_robots = request.callback is NO_CALLBACK and bool(robots_site(request))
         if is_robots:
             codes |= SERVER_ERRORS
-        outcome = classify_response(response, codes, time.time())
+        rules = self._parts.policy.refusals
+        outcome = classify_response(
+            response, codes, time.time(), rules, is_page=not is_robots
+        )
         outcome = self._judged(ticket, ticket.flight, outcome)
-        ticket.is_refused = outcome.verdict.is_refusal
+        is_unwelcome = outcome.verdict is Verdict.UNWELCOME
+        ticket.is_refused = outcome.verdict.is_refusal or is_unwelcome
         if ticket.flight.transfer is not None and not ticket.flight.transfer.size:
             # Not every download handler says what it receives.
             ticket.flight.receive(len(response.body), time.monotonic())
@@ -165,6 +175,8 @@ class PolitenessMiddleware:
         if is_refusal and not is_robots:
             failing = self._parts.failing_pages
             outcome = failing.refused(ticket, route.slot, response.status, outcome)
+        if is_unwelcome:
+            self._parts.dead_hosts.stop(route.slot, outcome.reason)
         self._parts.feedback.end(ticket, outcome)
         if self._parts.policy.ip_limit is not None:
             self._parts.registry.learn_address(request, response, route)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from scrapy.utils.asyncio import is_asyncio_available
 
+from scrapy_politeness.components.rescheduler import Rescheduler
 from scrapy_politeness.core.cause import Block
 from scrapy_politeness.http.scrapy_internals import Engine
 from scrapy_politeness.observe.census import CensusTaker
@@ -96,6 +97,7 @@ class Parts:
             self.dead_hosts,
             self.loop_lag,
         )
+        self.rescheduler = Rescheduler(self, crawler)
         self._resume_pauses()
 
     def add_queue(self, queue: SlotQueue) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scrapy_politeness.config import rules, slots
+from scrapy_politeness.config.refusals import Rule, refusal_rules
 from scrapy_politeness.config.settings import (
     PolicyError,
     check,
@@ -75,6 +76,9 @@ class Policy:
     http_codes: frozenset[int] = setting("POLITENESS_HTTP_CODES", [429, 503],
         rules.http_codes,
         'status codes that mean "too fast"')
+    refusals: tuple[Rule, ...] = setting("POLITENESS_REFUSALS", [], refusal_rules,
+        'rules for [what else](faults.md#walls) means "too fast" or "not welcome", '
+        "with the [keys](#keys-of-politeness_refusals) below")
     max_reschedules: int = setting("POLITENESS_MAX_RESCHEDULES", 20, rules.count,
         "how often a refused request is rescheduled, in addition to `RETRY_TIMES`; "
         "after that, Scrapy's retries and your spider get the refusal. "
@@ -199,6 +203,14 @@ class Policy:
                 "cannot be combined with CONCURRENT_REQUESTS_PER_IP, which makes a "
                 "slot of each address",
             )
+        for refusal in self.refusals:
+            if refusal.wait is not None and refusal.wait > self.retry_after_max:
+                raise PolicyError(
+                    "POLITENESS_REFUSALS",
+                    raw(settings, "POLITENESS_REFUSALS"),
+                    f"wait of {refusal.name} must not exceed "
+                    f"POLITENESS_RETRY_AFTER_MAX={self.retry_after_max!r}",
+                )
         for name in self.limits:
             if name in self.exempt and not self.is_off(name):
                 raise PolicyError(

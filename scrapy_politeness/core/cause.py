@@ -37,3 +37,4 @@ class Block(Enum):
     HOLD = "the spider holds it"
     HOURS = "outside the Visit-time of its robots.txt"
     ROBOTS = "its robots.txt is not known yet"
+    UNWELCOME = "this crawler is not welcome"

@@ -16,6 +16,7 @@ class Health(Enum):
     DEGRADED = "degraded"
     OVERLOADED = "overloaded"
     PAUSED = "paused"
+    BLOCKED = "blocked"
 
 
 @dataclass(frozen=True, slots=True)

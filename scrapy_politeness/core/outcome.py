@@ -17,7 +17,7 @@ class Verdict(Enum):
 
     ``UNREACHABLE`` is a connection that was refused or cut, or a gateway that found
     nobody behind it. Several in a row ``may_be_block``: the host is down, or shuts us
-    out."""
+    out. After ``UNWELCOME``, the host wants no more requests of ours at all."""
 
     is_overload: bool
     is_refusal: bool
@@ -29,6 +29,7 @@ class Verdict(Enum):
     BUSY = "busy"
     TIMED_OUT = "timed out"
     UNREACHABLE = "unreachable"
+    UNWELCOME = "not welcome"
     FAILED = "failed"
     IGNORED = "not the host's fault"
 
@@ -49,7 +50,9 @@ class Outcome:
     what it said about how much is left. ``is_timely`` says that the time it took was
     the host's doing, and not that of a busy crawler. ``is_block`` says that it is one
     of a row of failures that is no accident; ``is_repeated`` that the same page has
-    failed before."""
+    failed before. ``is_page`` is False for redirects and robots.txt, which many a host
+    serves to everyone. A refusal that ``names_rate`` says what it means; one that
+    ``is_challenge`` may be meant for those who are too fast, or for all crawlers."""
 
     verdict: Verdict
     reason: str = ""
@@ -58,6 +61,9 @@ class Outcome:
     is_timely: bool = True
     is_block: bool = False
     is_repeated: bool = False
+    is_page: bool = True
+    names_rate: bool = False
+    is_challenge: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,8 +78,10 @@ class Slot(Referable):
     # no other.
     aside: int = field(default=0, init=False)
     is_dead: bool = field(default=False, init=False)
+    has_served_page: bool = field(default=False, init=False)
     # When the last request was sent that this process saw served.
     served_sent_at: float = field(default=-math.inf, init=False)
+    _served_before: float = field(default=-math.inf, init=False)
     # Where spacings count from the end of a request, that of the last one.
     finished_at: float | None = field(default=None, init=False)
     permits: Permits = field(init=False)
@@ -270,7 +272,10 @@ class Slot(Referable):
         if outcome.verdict is not Verdict.IGNORED:
             self.learner.answered()
         if outcome.verdict is Verdict.SERVED:
-            self.served_sent_at = max(self.served_sent_at, permit.sent_at)
+            if permit.sent_at > self.served_sent_at:
+                self._served_before = self.served_sent_at
+                self.served_sent_at = permit.sent_at
+            self.has_served_page |= outcome.is_page
             if self._streak is not None:
                 self._streak.served(permit.sent_at)
         elif self._streak is not None and self._is_in_a_row(permit):
@@ -280,6 +285,10 @@ class Slot(Referable):
         if self.from_finish:
             self.permits.pace.restart(now)
             self.finished_at = now
+
+    def unserve(self) -> None:
+        """The last answer that seemed to be a page was none."""
+        self.served_sent_at = self._served_before
 
     def join(self, members: int = 1) -> None:
         """From now on, share one budget and one model with other processes."""
@@ -364,15 +373,26 @@ class Slot(Referable):
             self.is_dead = is_dead
             self.announce()
 
+    def stop(self) -> None:
+        """Send nothing any more: we are not welcome."""
+        self.is_dead = True  # first, since blocking it announces both
+        self.block(Block.UNWELCOME)
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._blocks.end_of(Block.UNWELCOME) > -math.inf
+
     def is_given_up(self, now: float) -> bool:
         """Tell whether what waits for it need not wait for the end of its pause."""
-        return self.is_dead and self.paused_until > now
+        return self.is_dead and (self.is_stopped or self.paused_until > now)
 
     def status(self, now: float) -> Status:
-        paused_for = max(0.0, self._blocks.until - now)
+        paused_for = 0.0 if self.is_stopped else max(0.0, self._blocks.until - now)
         how = Health.PAUSED if paused_for else Health.HEALTHY
         model = self.learner.model
-        if model is not None:
+        if self.is_stopped:
+            how = Health.BLOCKED
+        elif model is not None:
             how = health(model.governor, model.latency, paused=paused_for > 0)
         return Status(
             how,
@@ -444,10 +464,13 @@ class Slot(Referable):
         return Cause.START if searching and not model.is_capped else Cause.HOST
 
     def is_idle(self, now: float) -> bool:
-        """Tell whether nothing is under way, and the next request could go at once."""
+        """Tell whether nothing is under way, and the next request could go at once, or
+        never."""
         busy = self.in_flight or self.claims or self.aside
         if busy or self._blocks.in_queue:
             return False
+        if self.is_stopped:
+            return True  # if it is ever met again, that is found out again
         idle_at = self.permits.pace.idle_at(self._interval, self._gap)
         return max(self.ready_at, idle_at) <= now
 

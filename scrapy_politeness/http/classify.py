@@ -6,6 +6,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from scrapy_politeness.config.refusals import Meaning
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.http.quota_headers import read_quota
 from scrapy_politeness.http.retry_after import retry_after
@@ -17,14 +18,18 @@ from scrapy_politeness.http.scrapy_internals import (
     is_timeout,
     proxy_of,
 )
+from scrapy_politeness.http.walls import wall_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from collections.abc import Set as AbstractSet
 
     from scrapy import Request
     from scrapy.http import Response
 
+    from scrapy_politeness.config.refusals import Rule
     from scrapy_politeness.core.quota import Quota
+    from scrapy_politeness.http.walls import Wall
 
 # MediaWiki refuses with HTTP 200 and names the reason in this header. For a database
 # that lags behind, or a wiki that is read-only for a while, we wait, but a lower rate
@@ -53,14 +58,23 @@ _PROXY_AUTHENTICATION = 407
 
 
 def classify_response(
-    response: Response, http_codes: AbstractSet[int], wall_now: float
+    response: Response,
+    http_codes: AbstractSet[int],
+    wall_now: float,
+    rules: Sequence[Rule] = (),
+    *,
+    is_page: bool = True,
 ) -> Outcome:
+    """``rules`` are the user's. ``is_page`` is False for a robots.txt."""
     # Most hosts say nothing of the kind: a look at the names, which Scrapy writes as
     # "X-Ratelimit-Reset", is cheaper than asking for each of them.
     names = b" ".join(response.headers)
     quota = None
     if b"Rate" in names:
         quota = read_quota(partial(_header, response), wall_now=wall_now)
+    wall = wall_of(response, names, rules) if is_page else None
+    if wall is not None:
+        return _outcome_of(wall, _retry_after(response, wall_now), quota)
     refusal = _refusal(response, http_codes, quota)
     if refusal is None and _MEDIAWIKI_ERROR in names:
         refusal = _mediawiki_refusal(response)
@@ -68,7 +82,8 @@ def classify_response(
         return Outcome(*refusal, _retry_after(response, wall_now), quota)
     status = response.status
     if 300 <= status < 400:
-        return Outcome(Verdict.SERVED, "redirect", _retry_after(response, wall_now))
+        wait = _retry_after(response, wall_now)
+        return Outcome(Verdict.SERVED, "redirect", wait, is_page=False)
     if status == _PROXY_AUTHENTICATION:
         return Outcome(Verdict.IGNORED, _status(status))
     if status >= 500 or status in _DOUBTFUL:
@@ -80,7 +95,7 @@ def classify_response(
         wait = _retry_after(response, wall_now)
         return Outcome(verdict, _status(status), wait, quota)
     # Some limiters send Retry-After with every answer: here it means nothing.
-    return Outcome(Verdict.SERVED, quota=quota)
+    return Outcome(Verdict.SERVED, quota=quota, is_page=is_page)
 
 
 def classify_exception(exception: Exception, request: Request) -> Outcome:
@@ -94,6 +109,19 @@ def classify_exception(exception: Exception, request: Request) -> Outcome:
     if is_connection_failure(exception):
         return Outcome(Verdict.UNREACHABLE, reason)
     return Outcome(Verdict.FAILED, reason)
+
+
+def _outcome_of(wall: Wall, retry_after: float | None, quota: Quota | None) -> Outcome:
+    if wall.means is Meaning.NOT_WELCOME:
+        return Outcome(Verdict.UNWELCOME, wall.reason)
+    return Outcome(
+        Verdict.REFUSED,
+        wall.reason,
+        wall.wait if retry_after is None else retry_after,
+        quota,
+        names_rate=wall.means is Meaning.TOO_FAST,
+        is_challenge=wall.means is None,
+    )
 
 
 def _refusal(

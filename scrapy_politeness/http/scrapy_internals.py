@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+import sys
 from errno import ETIMEDOUT
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from scrapy import exceptions
 from scrapy.core.downloader.handlers.http11 import TunnelError
 from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
+from scrapy.utils import _compression
 from scrapy.utils.asyncio import is_asyncio_available
 from scrapy.utils.httpobj import urlparse_cached
 from twisted.internet import defer, error
@@ -215,6 +217,16 @@ class Engine:
         except (OSError, UnicodeError):  # which the download will report
             return None
 
+    def schedule(self, request: Request) -> None:
+        """Give the scheduler a request, as if the spider had yielded it."""
+        self._crawler.engine.crawl(request)  # type: ignore[union-attr,unused-ignore]
+
+    def fail_command(self) -> None:
+        """Make Scrapy's commands exit with 1, once the engine has stopped: they do so
+        if the crawler has no spider. For code that runs crawls itself, it stays."""
+        if "scrapy.cmdline" in sys.modules:
+            self._crawler.spider = None
+
     async def download(self, request: Request) -> Response:
         """Fetch a request past the scheduler, through all middlewares."""
         return await self._crawler.engine.download_async(request)  # type: ignore[union-attr,unused-ignore]
@@ -246,9 +258,9 @@ def is_connection_failure(exception: Exception) -> bool:
     return isinstance(exception, _CONNECTION_FAILURES)
 
 
-def host_of(request: Request) -> str:
+def host_of(message: Request | Response) -> str:
     try:
-        return (urlparse_cached(request).hostname or NO_HOST).removesuffix(_ROOT)
+        return (urlparse_cached(message).hostname or NO_HOST).removesuffix(_ROOT)
     except ValueError:
         return NO_HOST
 
@@ -285,6 +297,11 @@ def go_the_same_way(request: Request, other: Request) -> None:
         credentials = other.headers.get(_PROXY_CREDENTIALS)
         if credentials is not None:
             request.headers[_PROXY_CREDENTIALS] = credentials
+
+
+def unpacker(name: str) -> Any:
+    """Return the module that Scrapy unpacks bodies with, None where it has none."""
+    return getattr(_compression, name, None)
 
 
 def is_local(request: Request) -> bool:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from scrapy_politeness.scheduling.slot_queue import SlotQueue
 
 # The worst last.
-_SEVERITY = (Health.HEALTHY, Health.DEGRADED, Health.OVERLOADED, Health.PAUSED)
+_SEVERITY = tuple(Health)
 
 _MOST_PRINTED = 20
 

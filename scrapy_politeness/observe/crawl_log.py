@@ -114,6 +114,8 @@ def _summary(tally: Tally) -> str:
         f"{reason} ({counted(times, 'time')})"
         for reason, times in tally.failures.most_common()
     ]
+    if tally.blocked_because:
+        parts.append("then stopped, since this crawler is not welcome")
     if tally.given_up:
         parts.append(f"{counted(tally.given_up, 'request')} given up")
     return ", ".join(parts)

@@ -84,6 +84,16 @@ class Events:
         self._stats.inc_value("politeness/given_up")
         self._tallies.of(slot_key).given_up += 1
 
+    def unserved(self, slot: Slot) -> None:
+        """A response that was counted as served turns out to be none."""
+        tally = self._tallies.of(slot.key)
+        tally.served -= tally.served > 0
+
+    def blocked(self, slot: Slot, reason: str) -> None:
+        self._stats.inc_value("politeness/blocked")
+        self._tallies.of(slot.key).blocked_because = reason
+        self._send(signals.slot_blocked, slot, reason=reason)
+
     def settled(self, slot: Slot, outcome: Outcome, change: Change, now: float) -> None:
         tally = self._tallies.settled(slot.key, outcome)
         if outcome.verdict.is_refusal:

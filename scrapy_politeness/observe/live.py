@@ -33,6 +33,7 @@ _STYLES = {
     Health.DEGRADED: "yellow",
     Health.OVERLOADED: "red",
     Health.PAUSED: "magenta",
+    Health.BLOCKED: "red",
 }
 
 

@@ -71,6 +71,7 @@ def render(report: Report) -> str:
         waited=_duration(total["waited"]),
         slots=f"{slots:,}",
         **{name: f"{total[name]:,}" for name in _TOTALS},
+        blocked=_blocked(report),
         causes=_causes(total),
         heads=_heads(figures),
         rows=_join(_row(slot, figures, n) for n, slot in enumerate(report.slots)),
@@ -113,6 +114,20 @@ def _unbroken(text: str) -> Html:
 
 def _duration(seconds: float) -> Html:
     return _unbroken(text.duration(seconds))
+
+
+def _blocked(report: Report) -> Html:
+    items = [
+        _fill(
+            "blocked_slot",
+            name=slot.name,
+            reason=slot.blocked,
+            given_up=f"{slot['given_up']:,}",
+        )
+        for slot in report.slots
+        if slot.blocked
+    ]
+    return _fill("blocked", items=_join(items)) if items else Html("")
 
 
 def _causes(total: SlotReport) -> Html:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -51,13 +51,15 @@ class Series:
 @dataclass(frozen=True, slots=True)
 class SlotReport:
     """A slot, or several together. ``figures`` are those of ``figures.FIGURES``, by
-    name, at the end of the crawl. Only the most interesting slots have a ``series``."""
+    name, at the end of the crawl. Only the most interesting slots have a ``series``.
+    ``blocked`` says why we are not welcome, where that is so."""
 
     name: str
     figures: dict[str, float]
     causes: dict[str, float]
     health: str | None
     series: Series | None
+    blocked: str | None = None
 
     def __getitem__(self, figure: str) -> float:
         return self.figures.get(figure, 0)
@@ -129,9 +131,10 @@ def _parse(kind: Any, data: Any, place: str) -> Any:
         return {key: _parse(inner[1], value, key) for key, value in data.items()}
     if isinstance(kind, type) and is_dataclass(kind) and isinstance(data, Mapping):
         hints = get_type_hints(kind)
-        names = [f.name for f in fields(kind)]
-        if missing := [name for name in names if name not in data]:
+        needed = [f.name for f in fields(kind) if f.default is MISSING]
+        if missing := [name for name in needed if name not in data]:
             raise ValueError(f"{place} has no {missing[0]}")
+        names = [f.name for f in fields(kind) if f.name in data]
         return kind(**{name: _parse(hints[name], data[name], name) for name in names})
     if kind is str and isinstance(data, str):
         return printable(data)

@@ -12,6 +12,7 @@ from itertools import starmap, zip_longest
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
+from scrapy_politeness.core.text import escaped
 from scrapy_politeness.http.names import printable
 from scrapy_politeness.http.scrapy_internals import in_thread
 from scrapy_politeness.observe.census import SlotView
@@ -99,9 +100,10 @@ def _for_own_writing(path: str, flags: int) -> int:
     return os.open(path, flags, 0o644)
 
 
-def _interest(view: SlotView) -> tuple[int, float, int]:
+def _interest(view: SlotView) -> tuple[bool, int, float, int]:
     tally = view.tally
-    return tally.refused + tally.timed_out, tally.waited, tally.sent
+    is_blocked = bool(tally.blocked_because)
+    return is_blocked, tally.refused + tally.timed_out, tally.waited, tally.sent
 
 
 def _slot(view: SlotView, series: Series | None) -> SlotReport:
@@ -111,6 +113,7 @@ def _slot(view: SlotView, series: Series | None) -> SlotReport:
         causes={c.name.lower(): round(s, 3) for c, s in view.tally.causes.items()},
         health=None if view.status is None else view.status.health.value,
         series=series,
+        blocked=escaped(view.tally.blocked_because) or None,
     )
 
 

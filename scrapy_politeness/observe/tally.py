@@ -33,6 +33,7 @@ _COUNTED_AS = {
     Verdict.TIMED_OUT: "timed_out",
     Verdict.FAILED: "failed",
     Verdict.UNREACHABLE: "failed",
+    Verdict.UNWELCOME: "failed",
 }
 
 # Seconds: from what nobody notices to the longest Retry-After that is obeyed.
@@ -77,6 +78,8 @@ class Tally:
     # Since when a request waits for this slot, and why the slot is paused if it is.
     held_since: float | None = None
     paused_because: Cause = Cause.HOST
+    # Why it was stopped, if we are not welcome.
+    blocked_because: str = ""
     # For the report, where one is wanted.
     recording: Recording | None = None
     # What the log said last: see RateLog.
@@ -123,6 +126,7 @@ class Tally:
         copied = Tally()
         copied.add(self)
         copied.first_sent, copied.last_sent = self.first_sent, self.last_sent
+        copied.blocked_because = self.blocked_because
         return copied
 
 

@@ -6,16 +6,18 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
+from scrapy_politeness.core.challenges import Challenges
 from scrapy_politeness.core.outage import Outages
 from scrapy_politeness.core.outcome import Verdict
 from scrapy_politeness.core.text import counted, duration
-from scrapy_politeness.exceptions import GivenUp
+from scrapy_politeness.exceptions import GivenUp, NotWelcome
 from scrapy_politeness.http.names import printable, public_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scrapy import Request, Spider
+    from scrapy.http import Response
 
     from scrapy_politeness.config.policy import Policy
     from scrapy_politeness.core.governor.host_model import Change
@@ -30,6 +32,10 @@ logger = logging.getLogger(__name__)
 # This many refusals in a row are no accident.
 _OFTEN = 3
 
+# How many of the longest pauses a host that has served pages may challenge us for: an
+# hour by default. Firewalls seldom shut those out for longer who were too fast.
+_CHALLENGED_FOR = 12
+
 _WILL_GIVE_UP = (
     "After %(patience)s of that (POLITENESS_GIVE_UP_AFTER), its %(pending)s will be "
     "given up"
@@ -40,7 +46,10 @@ _GIVING_UP = "Giving up its %(pending)s (POLITENESS_GIVE_UP_AFTER is %(patience)
 class DeadHosts:
     """When a host has refused everything for POLITENESS_GIVE_UP_AFTER seconds, its
     requests are given up until its present pause ends. The first one after that is
-    sent; if it is served, the host is alive again."""
+    sent; if it is served, the host is alive again.
+
+    One that does not want this crawler is stopped: its requests are given up for the
+    rest of the run."""
 
     def __init__(
         self,
@@ -55,6 +64,13 @@ class DeadHosts:
         self._outages = Outages(
             policy.give_up_after, policy.max_slots, lambda key: seen(key) is None
         )
+        self._challenges = Challenges(
+            _CHALLENGED_FOR * policy.backoff_max,
+            policy.max_slots,
+            lambda key: seen(key) is None,
+        )
+        # Why, by slot.
+        self._stopped: dict[str, str] = {}
         self._engine = engine
         self._listener = listener
         self._pending = pending
@@ -62,7 +78,13 @@ class DeadHosts:
 
     def learned(self, slot: Slot, outcome: Outcome, change: Change) -> None:
         """A request of this slot is over."""
+        if outcome.is_challenge and change.cut:
+            self._challenged(slot, outcome)
+        elif outcome.verdict is Verdict.SERVED and outcome.is_page:
+            self._challenges.end(slot.key)
         was_dead = slot.is_dead
+        if was_dead and slot.is_stopped:
+            return
         if outcome.verdict is Verdict.SERVED and not outcome.wait and not was_dead:
             self._outages.forget(slot.key)
             return
@@ -77,18 +99,52 @@ class DeadHosts:
             return
         if is_dead and not was_dead:
             self._warn(slot, outage, _GIVING_UP)
+        elif outcome.is_challenge:
+            return  # that will be decided sooner
         elif outage.times == _OFTEN and self._patience and self._pending(slot.key):
             self._warn(slot, outage, _WILL_GIVE_UP)
 
-    def check(self, request: Request, slot: Slot) -> None:
-        """Raise GivenUp if the host is dead, but not while the spider closes, since it
-        may be alive for the next run."""
+    @property
+    def has_stopped(self) -> bool:
+        """Tell whether a host does not want this crawler."""
+        return bool(self._stopped)
+
+    def stop(self, slot: Slot, reason: str) -> None:
+        """This crawler is not welcome."""
+        if slot.is_stopped:
+            return
+        self._stopped[slot.key] = reason
+        pending = self._pending(slot.key)
+        self._log.warning(
+            "%(slot)s: this crawler is not welcome (%(reason)s). Nothing more will be "
+            "sent; its %(pending)s and all new ones go to their errbacks with "
+            "NotWelcome",
+            {
+                "slot": printable(slot.key),
+                "reason": reason,
+                "pending": counted(pending, "waiting request"),
+            },
+        )
+        self._listener.blocked(slot, reason)
+        slot.stop()
+
+    def check(
+        self, request: Request, slot: Slot, response: Response | None = None
+    ) -> None:
+        """Raise GivenUp if the host is dead, or NotWelcome, but not while the spider
+        closes, since it may be alive for the next run."""
         if slot.is_given_up(time.monotonic()) and not self._engine.is_closing:
             self._listener.given_up(slot.key)
             self._log.debug(
                 "%(slot)s: giving up %(request)s",
                 {"slot": printable(slot.key), "request": public_request(request)},
             )
+            if slot.is_stopped:
+                raise NotWelcome(
+                    f"{printable(slot.key)} does not want this crawler: "
+                    f"{self._stopped[slot.key]}",
+                    response,
+                )
             outage = self._outages.of(slot.key)
             assert outage is not None
             raise GivenUp(
@@ -98,7 +154,20 @@ class DeadHosts:
 
     def forget(self, slot: Slot) -> None:
         self._outages.forget(slot.key)
+        self._challenges.end(slot.key)
+        self._stopped.pop(slot.key, None)
         slot.set_dead(False)
+
+    def _challenged(self, slot: Slot, outcome: Outcome) -> None:
+        row = self._challenges.challenged(
+            slot.key, time.monotonic(), has_served=slot.has_served_page
+        )
+        if row is not None:
+            since = "no page served so far"
+            if slot.has_served_page:
+                since = f"no page served for {duration(row.seconds)}"
+            reason = f"{outcome.reason}, {row.times} times in a row, {since}"
+            self.stop(slot, reason)
 
     def _warn(self, slot: Slot, outage: Outage, what_now: str) -> None:
         pending = self._pending(slot.key)

@@ -50,6 +50,11 @@ class Feedback:
         if flight is not None:
             self._settle(flight, outcome)
 
+    def settle_again(self, flight: Flight, outcome: Outcome) -> None:
+        """A request that was settled has turned out to be refused."""
+        flight.route.slot.in_flight += 1
+        self._settle(flight, outcome)
+
     def sweep(self) -> None:
         """End what the downloader no longer has."""
         for ticket in self.tickets.lost():

@@ -28,6 +28,9 @@ class Listener(Protocol):
     def given_up(self, slot_key: str) -> None:
         """A request was given up: its host is dead, or its page fails."""
 
+    def blocked(self, slot: Slot, reason: str) -> None:
+        """This crawler is not welcome: the slot was stopped."""
+
     def proxy_slowed(self, budget: Budget, outcome: Outcome) -> None: ...
 
     def robots_delay(self, slot: Slot, delay: float) -> None: ...

@@ -18,13 +18,16 @@ from tests.support.faulty import (
     FAILURE,
     FAULTS,
     FOLLOWED,
+    GIVEN_UP,
     NOT_THE_HOSTS,
     OVERLOAD,
     PASSED_ON,
     RATES,
     RESCHEDULED,
     RETRIED,
+    RULES,
     SERVED,
+    UNWELCOME,
     WRAPS_ERRORS,
     Fault,
     Trouble,
@@ -88,6 +91,7 @@ class Visitor(Pages):
                 FAILURE: view.tally.failed,
                 OVERLOAD: view.tally.refused + view.tally.timed_out,
                 RESCHEDULED: view.tally.rescheduled,
+                UNWELCOME: bool(view.tally.blocked_because),
             }
             for view in politeness.census().slots
         }
@@ -105,6 +109,7 @@ def test_each_fault_is_taken_for_what_it_is(reactor: Reactor, tmp_path: Path) ->
         "CONCURRENT_REQUESTS": 100,
         "CONCURRENT_REQUESTS_PER_DOMAIN": 100,
         "RETRY_TIMES": 1,
+        "POLITENESS_REFUSALS": RULES,
         "DOWNLOADER_MIDDLEWARES": {Reporter: 960},
     }
     with Trouble(tmp_path) as trouble:
@@ -119,7 +124,7 @@ def test_each_fault_is_taken_for_what_it_is(reactor: Reactor, tmp_path: Path) ->
     if WRAPS_ERRORS:
         unlike = [s.reports for s in seen if s.fault.reported(reactor) not in s.reports]
         assert unlike == []
-    assert found.stats["finish_reason"] == "finished"
+    assert found.stats["finish_reason"] == "politeness_blocked"
     assert "scrapy_politeness/" not in found.log
 
 
@@ -138,7 +143,7 @@ class Seen:
 
     @property
     def counts_as(self) -> str:
-        kinds = (OVERLOAD, FAILURE, SERVED)
+        kinds = (UNWELCOME, OVERLOAD, FAILURE, SERVED)
         kind = next((kind for kind in kinds if self._counts[kind]), NOT_THE_HOSTS)
         return BUSY if kind == OVERLOAD and not self._is_halved else kind
 
@@ -158,7 +163,8 @@ class Seen:
         if self._counts[RESCHEDULED]:
             return RESCHEDULED
         if len(self._sent) == 1:
-            return PASSED_ON
+            is_given_up = self.reports[1] == "NotWelcome"
+            return GIVEN_UP if is_given_up else PASSED_ON
         return FOLLOWED if self._sent[0].startswith("3") else RETRIED
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.site import refuse
+from tests.support.site import Answer, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,3 +117,21 @@ def test_lists_and_dicts_may_be_typed_as_json(
     assert done.returncode != 0
     told = f"CRITICAL: Cannot start the crawl: POLITENESS_LIMITS={wrong!r}: '127.0.0.1'"
     assert told in done.stderr
+
+
+@pytest.mark.everywhere
+@pytest.mark.parametrize(
+    "reactor",
+    ["", "TWISTED_REACTOR=twisted.internet.selectreactor.SelectReactor"],
+    ids=["asyncio", "select"],
+)
+def test_a_crawl_that_is_not_welcome_exits_with_an_error(
+    site: Callable[..., Site], tmp_path: Path, reactor: str
+) -> None:
+    forbidden = Answer(403, {"crawler-error": "CrawlerForbidden"})
+    server = site(4, answer=lambda path, nth: forbidden if "page" in path else None)
+    settings = ["--set", reactor] if reactor else []
+    done = run(["crawl", "shop", *settings], server, tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert "Spider closed (politeness_blocked)" in done.stderr
+    assert "Traceback" not in done.stderr

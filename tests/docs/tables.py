@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from scrapy_politeness.config import refusals, slots
 from scrapy_politeness.config.policy import SETTINGS
-from scrapy_politeness.config.slots import KEYS
 from scrapy_politeness.core.health import Health
 from scrapy_politeness.observe.figures import FIGURES
 from tests.docs.documents import ROOT, Document
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 REFERENCE = Document(ROOT / "docs" / "reference.md")
 
@@ -26,8 +26,8 @@ def _settings() -> Iterator[list[str]]:
         yield [f"`{row.name}`", f"`{row.default!r}`", row.meaning]
 
 
-def _keys() -> Iterator[list[str]]:
-    for name, key in KEYS.items():
+def _keys(keys: Mapping[str, slots.Key]) -> Iterator[list[str]]:
+    for name, key in keys.items():
         yield [f"`{name}`", key.meaning]
 
 
@@ -56,7 +56,8 @@ def _metrics() -> Iterator[list[str]]:
 
 TABLES = {
     "Settings": list(_settings()),
-    "Keys of POLITENESS_LIMITS": list(_keys()),
+    "Keys of POLITENESS_LIMITS": list(_keys(slots.KEYS)),
+    "Keys of POLITENESS_REFUSALS": list(_keys(refusals.KEYS)),
     "Stats of each slot": list(_stats()),
     "Metrics of each slot": list(_metrics()),
 }

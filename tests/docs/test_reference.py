@@ -65,9 +65,9 @@ def test_the_defaults_on_the_front_page() -> None:
 
 
 def test_keys_of_request_meta() -> None:
-    assert first_column("Request meta") == {
-        text for text in texts("politeness_") if text.isidentifier()
-    }
+    finish_reasons = {"politeness_blocked"}
+    names = {text for text in texts("politeness_") if text.isidentifier()}
+    assert first_column("Request meta") == names - finish_reasons
 
 
 def test_stats() -> None:
@@ -91,6 +91,7 @@ def test_signals_with_their_arguments() -> None:
     slot = Slot("host", Bounds(), spacing=0.0, concurrency=8)
     simulate([observed_crawl.observe(slot)], TokenBucket(4, burst=8), seconds=1800)
     observed_crawl.events.resumed(slot)
+    observed_crawl.events.blocked(slot, "a challenge")
     rows = REFERENCE.rows("Signals")
     assert {quoted(row[0])[0]: set(quoted(row[1])) for row in rows} == received
 

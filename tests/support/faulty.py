@@ -107,18 +107,20 @@ _PAGE = gzip.compress(b"<html>" + bytes(range(256)) * 400)
 _LATER = {"Retry_After": "1", "Location": "?elsewhere"}
 _TIMEOUT = (("download_timeout", SHORT_TIMEOUT),)
 
-OVERLOAD, BUSY, FAILURE, SERVED, NOT_THE_HOSTS = (
+OVERLOAD, BUSY, FAILURE, SERVED, NOT_THE_HOSTS, UNWELCOME = (
     "overload",
     "busy",
     "failure",
     "served",
     "not the host's",
+    "not welcome",
 )
-RESCHEDULED, RETRIED, FOLLOWED, PASSED_ON = (
+RESCHEDULED, RETRIED, FOLLOWED, PASSED_ON, GIVEN_UP = (
     "rescheduled",
     "retried by Scrapy",
     "followed by Scrapy",
     "passed on",
+    "given up",
 )
 
 AS_ASKED = "; Retry-After is obeyed"
@@ -128,7 +130,14 @@ RATES = {
     FAILURE: "unchanged, not raised",
     SERVED: "as with any page",
     NOT_THE_HOSTS: "as if nothing was sent",
+    UNWELCOME: "nothing more is sent",
 }
+
+# The rules of the crawl that meets the faults.
+RULES = [
+    {"redirect": "/captcha", "means": "too fast"},
+    {"header": "X-Go-Away", "means": "not welcome"},
+]
 
 _FAILED = "DownloadFailedError"
 _LOSS = "ResponseDataLossError"
@@ -290,6 +299,63 @@ FAULTS = (
         OVERLOAD,
         RESCHEDULED,
         _answer(403, X_RateLimit_Remaining="0", X_RateLimit_Reset="1"),
+    ),
+    *(
+        Fault(f"{status} with `{name}`", str(status), OVERLOAD, RESCHEDULED, answer)
+        for status, name, answer in (
+            (403, "cf-mitigated: challenge", _answer(403, cf_mitigated="challenge")),
+            (200, "cf-mitigated: challenge", _answer(200, cf_mitigated="challenge")),
+            (
+                202,
+                "x-amzn-waf-action: challenge",
+                _answer(202, x_amzn_waf_action="challenge"),
+            ),
+            (
+                405,
+                "x-amzn-waf-action: captcha",
+                _answer(405, x_amzn_waf_action="captcha"),
+            ),
+            (
+                429,
+                "x-vercel-mitigated: challenge",
+                _answer(429, x_vercel_mitigated="challenge"),
+            ),
+        )
+    ),
+    Fault(
+        "403 that speaks of a rate limit",
+        "403",
+        OVERLOAD,
+        RESCHEDULED,
+        Answer(403, body=b"You have exceeded a secondary rate limit"),
+    ),
+    Fault(
+        "403 with `crawler-error: CrawlerForbidden`",
+        "403",
+        UNWELCOME,
+        GIVEN_UP,
+        _answer(403, crawler_error="CrawlerForbidden"),
+    ),
+    Fault(
+        'your rule for "too fast"',
+        "302",
+        OVERLOAD,
+        RESCHEDULED,
+        _answer(302, Location="/captcha"),
+    ),
+    Fault(
+        'your rule for "not welcome"',
+        "200",
+        UNWELCOME,
+        GIVEN_UP,
+        _answer(200, X_Go_Away="please"),
+    ),
+    Fault(
+        "402 with a `crawler-price`",
+        "402",
+        FAILURE,
+        PASSED_ON,
+        _answer(402, crawler_price="USD 0.01"),
     ),
     Fault("302 with Retry-After", "302", SERVED, FOLLOWED, _answer(302, **_LATER)),
     Fault("500 with Retry-After", "500", FAILURE, RETRIED, _answer(500, **_LATER)),

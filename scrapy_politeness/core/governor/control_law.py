@@ -533,7 +533,7 @@ class Governor:
     def _is_said(self, outcome: Outcome) -> bool:
         """Tell whether the host says that it means the rate."""
         is_named = outcome.reason.startswith(TOO_MANY_REQUESTS)
-        return is_named or self._asked(outcome) is not None
+        return is_named or outcome.names_rate or self._asked(outcome) is not None
 
     def _asked(self, outcome: Outcome) -> float | None:
         quota = outcome.quota

@@ -1,0 +1,76 @@
+"""The beginning of a response's body, as text, before Scrapy has unpacked it."""
+
+from __future__ import annotations
+
+import zlib
+from io import BytesIO
+from typing import TYPE_CHECKING
+
+from w3lib.encoding import http_content_type_encoding
+
+from scrapy_politeness.http.scrapy_internals import unpacker
+
+if TYPE_CHECKING:
+    from scrapy.http import Response
+
+# Block pages are short. A search in more than this would take too long, should a
+# pattern take quadratic time.
+MOST_BYTES = 32 * 1024
+
+# Nothing else can be searched for words.
+_TEXTS = (b"text/", b"json", b"xml", b"javascript")
+
+# Either gzip or zlib, and what some servers call "deflate": neither.
+_WITH_HEADER, _RAW = 47, -15
+_ZLIB_ENCODINGS = frozenset({b"gzip", b"x-gzip", b"deflate"})
+
+
+def text_of(response: Response) -> str:
+    """Return "" for what is not text."""
+    content_type = response.headers.get("Content-Type") or b""
+    if content_type and not any(kind in content_type.lower() for kind in _TEXTS):
+        return ""
+    encodings = b",".join(response.headers.getlist("Content-Encoding"))
+    body = response.body
+    for encoding in reversed(encodings.lower().split(b",")):
+        body = _unpacked(body, encoding.strip())
+    charset = http_content_type_encoding(content_type.decode("latin-1")) or "utf-8"
+    try:
+        return body[:MOST_BYTES].decode(charset, "replace")
+    except (LookupError, ValueError):  # no such charset, or one that is none
+        return body[:MOST_BYTES].decode("latin-1")
+
+
+def _unpacked(body: bytes, encoding: bytes) -> bytes:
+    """Return the beginning; nothing, where it cannot be unpacked."""
+    if encoding in (b"", b"identity"):
+        return body
+    if encoding in _ZLIB_ENCODINGS:
+        return _inflated(body)
+    if encoding == b"br" and (brotli := unpacker("brotli")) is not None:
+        try:
+            start = brotli.Decompressor().process(body, output_buffer_limit=MOST_BYTES)
+        except brotli.error:
+            return b""
+        return bytes(start)
+    if encoding == b"zstd" and (zstd := unpacker("zstd")) is not None:
+        try:
+            return bytes(zstd.ZstdFile(BytesIO(body)).read(MOST_BYTES))
+        except (zstd.ZstdError, EOFError):
+            return b""
+    if encoding == b"zstd" and (zstd := unpacker("zstandard")) is not None:
+        try:
+            reader = zstd.ZstdDecompressor().stream_reader(BytesIO(body))
+            return bytes(reader.read(MOST_BYTES))
+        except zstd.ZstdError:
+            return b""
+    return b""
+
+
+def _inflated(body: bytes) -> bytes:
+    for window in (_WITH_HEADER, _RAW):
+        try:
+            return zlib.decompressobj(window).decompress(body, MOST_BYTES)
+        except zlib.error:
+            continue
+    return b""
