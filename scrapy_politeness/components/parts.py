@@ -44,7 +44,7 @@ class Parts:
 
     def __init__(self, policy: Policy, crawler: Crawler) -> None:
         assert crawler.stats is not None
-        spider = crawler.spider
+        self.spider = spider = crawler.spider
         self.policy = policy
         self.stats: StatsCollector = crawler.stats
         self.engine = Engine(crawler)

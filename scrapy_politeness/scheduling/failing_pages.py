@@ -34,11 +34,13 @@ _FAILURES = "failures"
 
 
 class Refusal(NamedTuple):
-    """What a refused answer says about its page, of which ``earlier`` is remembered."""
+    """What a refused answer says about its page, of which ``earlier`` is remembered.
+    ``wait`` is the time that it asked for, in seconds."""
 
     failures: Failures
     reason: str
     earlier: Mapping[str, Any]
+    wait: float = 0.0
 
 
 class FailingPages:
@@ -55,6 +57,7 @@ class FailingPages:
     ) -> None:
         bounds = policy.bounds
         self._persistence = Persistence(bounds.backoff_base, bounds.backoff_max)
+        self._longest_wait = policy.retry_after_max
         self._engine = engine
         self._registry = registry
         self._has_work = has_work
@@ -80,7 +83,8 @@ class FailingPages:
                 alone=self._is_alone(request, slot),
                 suspect=served_at > -math.inf and not speaks_of_rate,
             )
-        ticket.refusal = Refusal(failures, outcome.reason, earlier)
+        wait = min(outcome.wait or 0.0, self._longest_wait)
+        ticket.refusal = Refusal(failures, outcome.reason, earlier, wait)
         if failures.spares_host(speaks_of_rate=speaks_of_rate):
             return replace(outcome, verdict=Verdict.FAILED)
         return outcome
@@ -124,9 +128,11 @@ class FailingPages:
             seconds = pause + self._persistence.behind
             return Placement(where, seconds, failing=failures.times > 0)
         # Others have to be asked for in between, or nothing is learned.
-        gap = at - now if alone else at - now + pause
+        gap = max(at - now if alone else at - now + pause, refusal.wait)
         # The last try need not be waited for where nothing else is left.
-        early = self._persistence.gives_up(failures, alone=True, noise=noise)
+        early = not refusal.wait and self._persistence.gives_up(
+            failures, alone=True, noise=noise
+        )
         self._log.debug(
             "%(request)s fails (%(reason)s): next try in %(gap).3g s",
             {

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from typing import TYPE_CHECKING, Protocol
 
+from scrapy_politeness.http.names import public_request
 from scrapy_politeness.scheduling.ready_slots import ReadySlots
 from scrapy_politeness.storage.marks import MARK, USUAL, placement_of, take_off
+from scrapy_politeness.storage.not_before import (
+    NOT_BEFORE,
+    forget_time,
+    has_time,
+    held_until,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from scrapy import Request
+    from scrapy import Request, Spider
 
     from scrapy_politeness.core.slot import Slot
     from scrapy_politeness.http.scrapy_internals import Engine
@@ -23,11 +31,15 @@ if TYPE_CHECKING:
     from scrapy_politeness.scheduling.timers import Alarm
     from scrapy_politeness.sharing.port import Sharing
     from scrapy_politeness.storage.backlog import Backlog
+    from scrapy_politeness.storage.marks import Placement
+
+logger = logging.getLogger(__name__)
 
 
 class CrawlParts(Protocol):
     """The parts of its crawl that a queue needs."""
 
+    spider: Spider | None
     engine: Engine
     alarm: Alarm
     registry: SlotRegistry
@@ -71,6 +83,7 @@ class SlotQueue:
         self._alarm = parts.alarm
         self._backlog = backlog
         self._is_stored = is_stored
+        self._has_warned = False
         self._next_release = backlog.next_release
         # Until then nothing may go, unless something changes.
         self._nothing_before = -math.inf
@@ -85,6 +98,8 @@ class SlotQueue:
         was_ready = slot_key in self._backlog.ready
         now = time.monotonic()
         placement = placement_of(request)
+        if placement is USUAL and has_time(request.meta):
+            placement = self._placement(request)
         # May fail: a request that cannot be stored.
         self._backlog.push(slot_key, request, placement, now)
         if placement is not USUAL:
@@ -115,6 +130,8 @@ class SlotQueue:
                 continue
             if MARK in request.meta:
                 take_off(request)
+            if has_time(request.meta):
+                forget_time(request)
             if self._is_stored and self._registry.queue_key(request) != slot_key:
                 # Stored by a run with another POLITENESS_EXEMPT.
                 self.push(request)
@@ -176,6 +193,30 @@ class SlotQueue:
         """Tell whether the crawl has nothing left but held requests."""
         return not self._parts.engine.in_progress() and not any(
             queue.any_ready for queue in self._parts.queues
+        )
+
+    def _placement(self, request: Request) -> Placement:
+        """Of a request with a time of its own."""
+        try:
+            return held_until(request, time.time()) or USUAL
+        except ValueError as error:
+            self._warn(request, error)
+            return USUAL
+
+    def _warn(self, request: Request, error: ValueError) -> None:
+        if self._has_warned:
+            return
+        self._has_warned = True
+        logger.warning(
+            "%(request)s: ignored meta[%(key)r]=%(value).200r: %(error)s. Further "
+            "requests like this are not logged",
+            {
+                "request": public_request(request),
+                "key": NOT_BEFORE,
+                "value": request.meta[NOT_BEFORE],
+                "error": error,
+            },
+            extra={"spider": self._parts.spider},
         )
 
     def _plan(self, slot_key: str) -> None:

@@ -245,3 +245,18 @@ def test_several_broken_pages_end_together(site: Callable[..., Site]) -> None:
     last = max(a.at for a in server.arrivals if a.status == 200)
     latest = gaps + again * 5 / 40 + LATE + server.lost
     assert server.arrivals[-1].at - last < latest
+
+
+def test_a_page_that_fails_is_asked_for_again_when_it_says(
+    site: Callable[..., Site],
+) -> None:
+    # Its own gaps would be shorter, and those of its host are none.
+    def busy(path: str, nth: int) -> Answer | None:
+        return Answer(503, {"Retry-After": "1"}) if path == BROKEN and nth < 6 else None
+
+    server = site(60, answer=busy)
+    result = crawl(urls=server.page_urls(), settings=steady(20, 0.1))
+    assert len(result.items) == 60
+    assert set(server.pages_served().values()) == {1}
+    for gap in gaps(tries(server))[1:]:
+        assert gap > 1.0 - server.jitter
