@@ -52,7 +52,7 @@ def run(command: ScrapyCommand, opts: Namespace) -> int:
 def lines(report: Report) -> Iterator[str]:
     total = report.total
     yield (
-        f"{report.spider}: {report.finish_reason} after {duration(report.seconds)} "
+        f"{report.spider}: {report.ending} "
         f"(started {report.started}, written by {report.software})"
     )
     yield (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +21,9 @@ from scrapy_politeness.commands.output import (
 )
 from scrapy_politeness.config.policy import Policy
 from scrapy_politeness.core.learned import Learned
+from scrapy_politeness.core.snapshot import finite
 from scrapy_politeness.core.text import counted, duration, escaped, rate, shortened
-from scrapy_politeness.storage.state_file import StateFile
+from scrapy_politeness.storage.state_file import Entry, StateFile, reject_other_files
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -28,9 +31,7 @@ if TYPE_CHECKING:
 
     from scrapy.commands import ScrapyCommand
 
-    from scrapy_politeness.storage.state_file import Entry
-
-SUMMARY = "Show, export or forget what earlier runs learned about hosts"
+SUMMARY = "Show, export, import or forget what earlier runs learned about hosts"
 
 _WIDEST_NAME = 48
 # Key of as_dict, heading, format.
@@ -70,11 +71,14 @@ def add_options(parser: ArgumentParser) -> None:
         "action",
         nargs="?",
         default="show",
-        choices=["show", "export", "forget"],
+        choices=["show", "export", "import", "forget"],
         help="default: %(default)s",
     )
     parser.add_argument(
-        "hosts", nargs="*", metavar="HOST", help="only these hosts (default: all)"
+        "hosts",
+        nargs="*",
+        metavar="HOST",
+        help="only these hosts (default: all); for import, the file of an export, or -",
     )
     parser.add_argument("--all", action="store_true", help="forget all hosts")
     parser.add_argument(
@@ -90,12 +94,19 @@ def run(command: ScrapyCommand, opts: Namespace) -> int:
         raise UsageError("forget needs host names or --all")
     if opts.action != "forget" and opts.all:
         raise UsageError("--all is for forget only")
+    if opts.action == "import" and len(opts.hosts) != 1:
+        raise UsageError("import needs the file of an export, or - for standard input")
     path = Path(opts.file) if opts.file else Policy.read(command.settings).state_path
     if path is None:
         raise CommandError(
             "there is no state file: set POLITENESS_STATE or JOBDIR, or use --file"
         )
     try:
+        if opts.action == "import":
+            # First: a file that cannot be read leaves no empty state behind.
+            entries = _read_export(opts.hosts[0])
+            with _state_file(path) as state:
+                return _import(state, entries, opts)
         with open_state(path) as state:
             if opts.action == "forget":
                 return _forget(state, opts)
@@ -109,11 +120,16 @@ def open_state(path: Path) -> StateFile:
     name = escaped(str(path))
     if not path.is_file():
         raise CommandError(f"there is no state file {name}; a crawl creates it")
+    return _state_file(path)
+
+
+def _state_file(path: Path) -> StateFile:
     try:
+        reject_other_files(path)
         return StateFile(path)
     except ValueError as error:
         raise CommandError(
-            f"{name} is not a state file: {escaped(str(error))}"
+            f"{escaped(str(path))} is not a state file: {escaped(str(error))}"
         ) from None
 
 
@@ -162,6 +178,63 @@ def _exported(known: SlotState, wall_now: float) -> dict[str, object]:
         "learned_at": entry.at if entry else None,
         "paused_until": wall_now + pause if pause else None,
     }
+
+
+def _read_export(name: str) -> list[dict[str, Any]]:
+    try:
+        text = sys.stdin.read() if name == "-" else Path(name).read_text("utf-8")
+        entries = json.loads(text)["slots"]
+        if not all(isinstance(entry["slot"], str) for entry in entries):
+            raise TypeError
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise CommandError(f"cannot read {escaped(name)}: {reason}") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise CommandError(
+            f"{escaped(name)} is not what scrapy politeness state export prints"
+        ) from None
+    return list(entries)
+
+
+def _import(state: StateFile, entries: list[dict[str, Any]], opts: Namespace) -> int:
+    """Of two entries for a host the newer one counts, and of two pauses the longer."""
+    wall_now = time.time()
+    known, pauses = set(state.slots()), state.pauses(wall_now)
+    learned: dict[str, Entry | None] = {}
+    ends: dict[str, float] = {}
+    for found in entries:
+        slot = found["slot"]
+        try:
+            entry, pause = _imported(found, wall_now)
+        except ValueError as error:
+            name, text = escaped(slot), escaped(str(error))
+            print_warning(f"skipping the damaged entry of {name}: {text}")
+            continue
+        old = _entry(state, slot) if slot in known else None
+        if entry is not None and (old is None or old.at < entry.at):
+            learned[slot] = entry
+        if pause > pauses.get(slot, 0.0):
+            ends[slot] = wall_now + pause
+    state.write(ends, learned)
+    slots = sorted(learned.keys() | ends.keys())
+    if opts.json:
+        print_json({"imported": slots})
+    else:
+        hosts = counted(len(slots), "host")
+        kept = len(entries) - len(slots)
+        rest = f"; {kept} older or damaged left out" if kept else ""
+        print_text(f"Imported what was known about {hosts}{rest}.")
+    return 0
+
+
+def _imported(found: dict[str, Any], wall_now: float) -> tuple[Entry | None, float]:
+    """Return an entry, and the seconds left of a pause."""
+    at, until = found.get("learned_at"), found.get("paused_until")
+    entry = None
+    if at is not None:
+        # Nothing was learned in the future.
+        entry = Entry(Learned.from_dict(found), min(finite(at), wall_now))
+    return entry, 0.0 if until is None else max(0.0, finite(until) - wall_now)
 
 
 def _forget(state: StateFile, opts: Namespace) -> int:

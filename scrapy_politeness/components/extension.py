@@ -17,7 +17,7 @@ from scrapy_politeness.core.cause import Block
 from scrapy_politeness.http.names import public
 from scrapy_politeness.observe.crawl_log import log_settings
 from scrapy_politeness.observe.progress import Progress
-from scrapy_politeness.observe.reporter import publish, report_of
+from scrapy_politeness.observe.reporter import Reporter
 from scrapy_politeness.robots.size import RobotsDownload
 from scrapy_politeness.storage.job import reject_job_of_others
 
@@ -71,6 +71,7 @@ class PolitenessExtension:
         self._is_blocked = False
         self._progress = Progress(self.policy, self.census, crawler.spider)
         self._metrics = self._open_metrics(crawler.spider)
+        self._reporter: Reporter | None = None
         crawler.signals.connect(self._spider_opened, signals.spider_opened)
         crawler.signals.connect(self._spider_idle, signals.spider_idle)
         crawler.signals.connect(self._spider_closed, signals.spider_closed)
@@ -159,8 +160,11 @@ class PolitenessExtension:
     def _spider_opened(self, spider: Spider) -> None:
         log_settings(self.policy, spider, by_queue=bool(self.parts.queues))
         if self.parts.sampler is not None:
-            tallies = self.parts.census_taker.tallies
-            self.parts.sampler.begin(time.monotonic(), tallies)
+            tallies, sampler = self.parts.census_taker.tallies, self.parts.sampler
+            self._reporter = Reporter(
+                self.policy, self.census, tallies, sampler, spider
+            )
+            self._reporter.start()
         self.parts.sharing.start()
         self._progress.start()
         if self._metrics is not None:
@@ -181,10 +185,8 @@ class PolitenessExtension:
         await parts.wait_stopped()
         census = self.census()
         parts.events.closed(census)
-        if parts.sampler is not None and self.policy.report_path is not None:
-            tallies = parts.census_taker.tallies
-            report = report_of(census, tallies, parts.sampler, spider.name, reason)
-            await publish(report, self.policy.report_path, spider)
+        if self._reporter is not None:
+            await self._reporter.close(reason)
         self._progress.stop()
         if self._metrics is not None:
             await self._metrics.close()

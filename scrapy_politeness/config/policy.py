@@ -142,8 +142,8 @@ class Policy:
         'the address to serve them on; `"0.0.0.0"` for all interfaces')
     report_path: Path | None = setting("POLITENESS_REPORT", None,
         rules.optional(rules.output),
-        'a file, such as `"report.html"`, for a report of the crawl, written when it '
-        "ends; its folder must exist")
+        'a file, such as `"report.html"`, for a report of the crawl, written every '
+        "minute and at the end; its folder must exist")
     redis_url: str | None = setting("POLITENESS_REDIS_URL", None,
         rules.optional(rules.redis_url),
         "a Redis server through which [several processes](several-processes.md) share "
@@ -293,6 +293,11 @@ class Policy:
         if self.state:
             return Path(self.state).expanduser().absolute()
         return Path(self.jobdir, "politeness.sqlite") if self.jobdir else None
+
+    @cached_property
+    def report_of_job(self) -> Path | None:
+        """Where a job keeps what its report needs of earlier runs."""
+        return Path(self.jobdir, "politeness-report.json") if self.jobdir else None
 
     def error(self, field: str, rule: str) -> PolicyError:
         """For what only shows when a setting is used."""

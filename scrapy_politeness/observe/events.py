@@ -157,7 +157,8 @@ class Events:
     def resumed(self, slot: Slot) -> None:
         self._log.debug(slot, "no longer paused")
         if self._sampler is not None:
-            self._sampler.resumed(self._tallies.of(slot.key), time.monotonic())
+            tally = self._tallies.of(slot.key)
+            self._sampler.resumed(slot, tally, time.monotonic())
         self._send(signals.slot_resumed, slot)
 
     def reconfigured(self, slot: Slot, rate: float | None) -> None:

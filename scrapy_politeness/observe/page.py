@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from scrapy_politeness.core import text
 from scrapy_politeness.core.cause import Cause
+from scrapy_politeness.observe.evidence import explain
 from scrapy_politeness.observe.figures import columns
 from scrapy_politeness.observe.plot import Plot
 from scrapy_politeness.observe.report import MARK, to_json
@@ -65,7 +66,7 @@ def render(report: Report) -> str:
         started=report.started,
         started_at=re.sub(r"T([\d:]*).*", r" \1 UTC", report.started),
         duration=_duration(seconds),
-        finish_reason=report.finish_reason,
+        ending=report.ending,
         software=report.software,
         average=text.rate(total["served"] / seconds) if seconds else _UNKNOWN,
         waited=_duration(total["waited"]),
@@ -148,7 +149,7 @@ def _cause(cause: Cause, seconds: float, share: float) -> Html:
     return _fill(
         "cause",
         name=cause.name.lower(),
-        share=f"{share:.0%}".replace("%", " %") if share >= 0.01 else "<1 %",
+        share=_unbroken(f"{100 * share:.0f} %" if share >= 0.01 else "<1 %"),
         title=title,
         duration=_duration(seconds),
         meaning=meaning,
@@ -167,6 +168,7 @@ def _heads(figures: list[Figure]) -> Html:
 
 
 def _row(slot: SlotReport, figures: list[Figure], number: int | None = None) -> Html:
+    why = explain(slot.figures, slot.evidence)
     name = _fill("name", name=slot.name)
     cells = (
         _fill(
@@ -179,6 +181,8 @@ def _row(slot: SlotReport, figures: list[Figure], number: int | None = None) -> 
     return _fill(
         "row",
         name=_fill("link", number=number, name=name) if slot.series else name,
+        # Next to a plot, there is more room for it.
+        why=_fill("why", why=why) if why and not slot.series else "",
         cells=_join(cells),
         health=slot.health or _UNKNOWN,
         cause=_main_cause(slot) or _UNKNOWN,
@@ -198,6 +202,8 @@ def _plot(report: Report, number: int) -> Html:
     if cause := _main_cause(slot):
         waited = text.duration(slot["waited"])
         parts.append(f"waited {waited}, mostly for {cause}")
+    if why := explain(slot.figures, slot.evidence):
+        parts.append(why)
     caption, plot = " · ".join(parts), _plot_html(slot, report)
     return _fill("plot", number=number, name=slot.name, caption=caption, plot=plot)
 

@@ -32,6 +32,7 @@ _FAINT = 0.07
 
 # Labels this near to the right end are put to the left of their ticks.
 _LAST = 0.96
+_NEAR_END = 0.75
 
 # Seconds. Most crawls begin with slots that send in step.
 _SMOOTH = 1.0
@@ -185,8 +186,9 @@ class Plot:
     def _class(self, number: int, tick: Tick) -> str:
         if tick.at > _LAST * self._seconds:
             return ' class="last"'
-        # Hidden on a phone.
-        return ' class="odd"' if number % 2 else ""
+        # Hidden on a phone, where it would also touch the last one.
+        is_near_end = tick.at > _NEAR_END * self._seconds
+        return ' class="odd"' if number % 2 or is_near_end else ""
 
     def _summary(self) -> str:
         unit = rate_unit(self._highest)

@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from scrapy_politeness.core.cause import Cause
-from scrapy_politeness.core.text import number
+from scrapy_politeness.core.text import counted, duration, number
 from scrapy_politeness.http.names import printable
+from scrapy_politeness.observe.evidence import Evidence  # noqa: TC001 - read by _parse
 from scrapy_politeness.observe.figures import FIGURES
 
 VERSION = 1
+
+STILL_RUNNING = "running"
 
 MARK = '<script type="application/json" id="politeness-report">'
 _END = "</script>"
@@ -51,8 +54,9 @@ class Series:
 @dataclass(frozen=True, slots=True)
 class SlotReport:
     """A slot, or several together. ``figures`` are those of ``figures.FIGURES``, by
-    name, at the end of the crawl. Only the most interesting slots have a ``series``.
-    ``blocked`` says why we are not welcome, where that is so."""
+    name, at the end of the crawl. ``evidence`` says how the host has responded at
+    which rates. Only the most interesting slots have a ``series``. ``blocked`` says why
+    we are not welcome, where that is so."""
 
     name: str
     figures: dict[str, float]
@@ -60,6 +64,7 @@ class SlotReport:
     health: str | None
     series: Series | None
     blocked: str | None = None
+    evidence: list[Evidence] = field(default_factory=list)
 
     def __getitem__(self, figure: str) -> float:
         return self.figures.get(figure, 0)
@@ -74,7 +79,9 @@ class SlotReport:
 @dataclass(frozen=True, slots=True)
 class Report:
     """``started`` is in ISO 8601. ``slots`` come in the order of their interest; those
-    that are not listed one by one are ``others``, and ``other`` is all of them."""
+    that are not listed one by one are ``others``, and ``other`` is all of them. The
+    ``finish_reason`` of a crawl that still ran is "running". A job that was resumed has
+    several ``runs``; ``seconds`` are those of all of them, without the time between."""
 
     version: int
     software: str
@@ -86,6 +93,21 @@ class Report:
     slots: list[SlotReport]
     others: int
     other: SlotReport
+    runs: int = 1
+
+    @property
+    def is_running(self) -> bool:
+        """Tell whether the crawl still ran, or was killed later."""
+        return self.finish_reason == STILL_RUNNING
+
+    @property
+    def ending(self) -> str:
+        """How long it took, and how it ended."""
+        in_runs = f" in {counted(self.runs, 'run')}" if self.runs > 1 else ""
+        took = f"{duration(self.seconds)}{in_runs}"
+        if self.is_running:
+            return f"still running after {took}, when this was written"
+        return f"ended after {took}: {self.finish_reason}"
 
 
 def to_json(report: Report) -> str:
@@ -104,14 +126,20 @@ def read_report(path: str | Path) -> Report:
         text, end, _ = rest.partition(_END)
         if not mark or not end:
             raise ValueError("it contains no report data")
+        return from_json(text)
+    except ValueError as error:
+        raise ValueError(f"{path} is not a readable report: {error}") from error
+
+
+def from_json(text: str) -> Report:
+    """Raises ValueError if it is not a report, or a damaged one."""
+    try:
         data = json.loads(text, parse_constant=_refuse)
         if isinstance(data, dict) and (found := data.get("version")) != VERSION:
             raise ValueError(f"version {found!r} is not supported, only {VERSION}")
         return _checked(_parse(Report, data, "report"))
     except RecursionError:
-        raise ValueError(f"{path}: its data is nested too deeply") from None
-    except ValueError as error:
-        raise ValueError(f"{path} is not a readable report: {error}") from error
+        raise ValueError("its data is nested too deeply") from None
 
 
 def _refuse(constant: str) -> None:
@@ -131,7 +159,8 @@ def _parse(kind: Any, data: Any, place: str) -> Any:
         return {key: _parse(inner[1], value, key) for key, value in data.items()}
     if isinstance(kind, type) and is_dataclass(kind) and isinstance(data, Mapping):
         hints = get_type_hints(kind)
-        needed = [f.name for f in fields(kind) if f.default is MISSING]
+        # What a later version has added has a default.
+        needed = [f.name for f in fields(kind) if _is_required(f)]
         if missing := [name for name in needed if name not in data]:
             raise ValueError(f"{place} has no {missing[0]}")
         names = [f.name for f in fields(kind) if f.name in data]
@@ -141,6 +170,10 @@ def _parse(kind: Any, data: Any, place: str) -> Any:
     if kind in (int, float) and _is_figure(data, kind):
         return data
     raise ValueError(f"{place} is {str(data)[:50]!r}")
+
+
+def _is_required(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
 
 
 def _is_figure(data: Any, kind: type) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.cause import Cause
 from scrapy_politeness.core.outcome import Outcome, Verdict
+from scrapy_politeness.observe.evidence import Responses
 from scrapy_politeness.observe.figures import COUNTS
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ class Tally:
     paused_because: Cause = Cause.HOST
     # Why it was stopped, if we are not welcome.
     blocked_because: str = ""
+    # At which rates the host has served and refused.
+    responses: Responses = field(default_factory=Responses)
     # For the report, where one is wanted.
     recording: Recording | None = None
     # What the log said last: see RateLog.
@@ -114,6 +117,7 @@ class Tally:
             self.blame(cause, seconds)
         for reason, times in other.failures.items():
             self.add_failures(reason, times)
+        self.responses.add(other.responses)
 
     def add_failures(self, reason: str, times: int = 1) -> None:
         is_known = reason in self.failures or len(self.failures) < _MOST_FAILURES
@@ -180,6 +184,7 @@ class Tallies:
         tally.held_since = now if self.pending(slot.key) else None
         if tally.last_sent is not None:
             tally.blame(Cause.SPIDER, max(0.0, since - tally.last_sent))
+            tally.responses.sent(now - tally.last_sent)
         tally.sent += 1
         if tally.first_sent is None:
             tally.first_sent = now
@@ -208,6 +213,8 @@ class Tallies:
         name = _COUNTED_AS.get(outcome.verdict)
         if name is not None:
             setattr(tally, name, getattr(tally, name) + 1)
+            if outcome.verdict is Verdict.SERVED or outcome.verdict.is_overload:
+                tally.responses.settled(refused=outcome.verdict.is_overload)
             if outcome.verdict is not Verdict.SERVED:
                 tally.add_failures(outcome.reason)
         return tally

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from scrapy_politeness.http.names import printable
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from scrapy_politeness.core.outcome import Outcome, Permit
     from scrapy_politeness.core.slot import Slot
@@ -23,13 +25,16 @@ _FIRST_WIDTH = 0.25
 _GAP = 2.0
 
 
+ROWS = ("sent", "refused", "paused", "rate", "ceiling")
+
+
 @dataclass(slots=True)
 class Timeline:
     """Five rows of buckets: how many requests were ``sent`` and ``refused``, how many
     seconds were ``paused``, and the last known ``rate`` and ``ceiling``, 0 where there
     was none."""
 
-    _start: float
+    start: float
     width: float = _FIRST_WIDTH
     sent: array[float] = field(default_factory=lambda: array("f"))
     refused: array[int] = field(default_factory=lambda: array("I"))
@@ -39,6 +44,9 @@ class Timeline:
 
     def __len__(self) -> int:
         return len(self.sent)
+
+    def copy(self) -> Timeline:
+        return replace(self, **{name: getattr(self, name)[:] for name in ROWS})
 
     def add_sent(self, since: float, until: float, share: float = 1.0) -> None:
         """Spread a request over the time until the next one: even spacing becomes an
@@ -62,7 +70,7 @@ class Timeline:
 
     def extend(self, now: float) -> int:
         """Make sure that there is a bucket for that time, and return its index."""
-        age = max(0.0, now - self._start)
+        age = max(0.0, now - self.start)
         if age >= self.width * len(self.sent):
             while age >= self.width * MOST_BUCKETS:
                 self._grow(MOST_BUCKETS)
@@ -81,7 +89,7 @@ class Timeline:
             return
         per_second = amount / (until - since)
         for bucket in range(first, last + 1):
-            begin = self._start + bucket * self.width
+            begin = self.start + bucket * self.width
             inside = min(until, begin + self.width) - max(since, begin)
             row[bucket] += per_second * max(0.0, inside)
 
@@ -140,15 +148,17 @@ class Recording:
             self.timeline.add_pause(self._paused_since, until)
             self._paused_since = None
 
-    def finish(self, now: float) -> None:
+    def finished(self, now: float) -> Timeline:
+        """Return the timeline as if all that goes on ended now."""
+        end = replace(self, timeline=self.timeline.copy())
         if self._last_sent is not None:
             stands_for = max(self._interval, self._gap)
             until = min(self._last_sent + stands_for, now)
             share = (until - self._last_sent) / stands_for
-            self.timeline.add_sent(self._last_sent, until, share)
-            self._last_sent = None
-        self.resumed(now)
-        self.timeline.extend(now)
+            end.timeline.add_sent(self._last_sent, until, share)
+        end.resumed(now)
+        end.timeline.extend(now)
+        return end.timeline
 
 
 class Sampler:
@@ -157,37 +167,51 @@ class Sampler:
     def __init__(self, start: float) -> None:
         self.start = start
         self.overall = Timeline(start)
+        # Of earlier runs, until the slot is seen again.
+        self._earlier: dict[str, Timeline] = {}
 
-    def begin(self, now: float, tallies: Iterable[tuple[str, Tally]]) -> None:
+    def begin(
+        self,
+        now: float,
+        tallies: Iterable[tuple[str, Tally]],
+        earlier: Mapping[str, Timeline] | None = None,
+        overall: Timeline | None = None,
+    ) -> None:
         """The spider is open. Nothing was sent so far, but slots may be paused since an
-        earlier run."""
-        self.start = now
-        self.overall = Timeline(now)
-        for _, tally in tallies:
+        earlier run. What is known of earlier runs is continued, as if no time had
+        passed in between."""
+        self._earlier = dict(earlier or {})
+        self.overall = Timeline(now) if overall is None else overall
+        self.start = self.overall.start
+        for key, tally in tallies:
             if tally.recording is not None:
-                tally.recording.timeline = Timeline(now)
+                tally.recording.timeline = self._timeline(key)
 
     def sent(self, slot: Slot, tally: Tally, permit: Permit) -> None:
         now = permit.sent_at
         self.overall.add_sent(now, now)
-        recording = self._recording(tally)
+        recording = self._recording(slot, tally)
         recording.sent(now, 1 / slot.rate)
         recording.timeline.set_rate(now, slot.rate, slot.ceiling)
 
     def settled(self, slot: Slot, tally: Tally, outcome: Outcome, now: float) -> None:
-        timeline = self._recording(tally).timeline
+        timeline = self._recording(slot, tally).timeline
         if outcome.verdict.calls_for_pause:
             self.overall.add_refusal(now)
             timeline.add_refusal(now)
         timeline.set_rate(now, slot.rate, slot.ceiling)
 
     def paused(self, slot: Slot, tally: Tally, now: float) -> None:
-        self._recording(tally).paused(now, slot.blocked_until)
+        self._recording(slot, tally).paused(now, slot.blocked_until)
 
-    def resumed(self, tally: Tally, now: float) -> None:
-        self._recording(tally).resumed(now)
+    def resumed(self, slot: Slot, tally: Tally, now: float) -> None:
+        self._recording(slot, tally).resumed(now)
 
-    def _recording(self, tally: Tally) -> Recording:
+    def _recording(self, slot: Slot, tally: Tally) -> Recording:
         if tally.recording is None:
-            tally.recording = Recording(Timeline(self.start))
+            tally.recording = Recording(self._timeline(slot.key))
         return tally.recording
+
+    def _timeline(self, slot_key: str) -> Timeline:
+        known = self._earlier.pop(printable(slot_key), None)
+        return known or Timeline(self.start)

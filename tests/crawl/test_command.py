@@ -325,6 +325,64 @@ def test_state_exports_points_in_time(here: Callable[..., Done], state: Path) ->
     assert b["paused_until"] == pytest.approx(time.time() + 600, abs=60)
 
 
+def test_state_imports_what_another_file_exported(
+    here: Callable[..., Done], state: Path, tmp_path: Path
+) -> None:
+    exported, copy = tmp_path / "hosts.json", tmp_path / "copy.sqlite"
+    exported.write_text(here("state", "export", "--file", str(state)).out)
+    done = here("state", "import", str(exported), "--file", str(copy))
+    assert (done.exit_code, done.err) == (0, "")
+    assert "Imported what was known about 2 hosts" in done.out
+    first, second = (
+        here("state", "--json", "--file", str(path)).json for path in (state, copy)
+    )
+    for old, new in zip(first, second, strict=True):
+        assert new == pytest.approx(old, abs=60)
+    again = here("state", "import", str(exported), "--file", str(copy))
+    assert "about 0 hosts; 2 older or damaged left out" in again.out
+
+
+def test_state_imports_only_what_is_newer_and_sound(
+    here: Callable[..., Done], state: Path, tmp_path: Path
+) -> None:
+    now = time.time()
+    entries = [
+        {"slot": "a.example", "ceiling": 9.0, "spread": 0.1, "learned_at": now - DAY},
+        {"slot": "b.example", "ceiling": 9.0, "learned_at": now - 365 * DAY},
+        {"slot": "c.example", "concurrency": 2, "learned_at": now + DAY},
+        {"slot": "d.example", "paused_until": now + 900},
+        {"slot": "e.example", "ceiling": -1, "learned_at": now},
+        {"slot": "f.example", "ceiling": 1, "learned_at": "yesterday"},
+    ]
+    file = tmp_path / "hosts.json"
+    file.write_text(json.dumps({"slots": entries}))
+    done = here("state", "import", str(file), "--json", "--file", str(state))
+    assert done.json == {"imported": ["a.example", "c.example", "d.example"]}
+    for name in ("e.example", "f.example"):
+        assert f"skipping the damaged entry of {name}" in done.err
+    rows = {r["slot"]: r for r in here("state", "--json", "--file", str(state)).json}
+    assert rows["a.example"]["limit"] == 9.0
+    assert rows["b.example"]["stood"] == 0.05
+    assert rows["c.example"]["age"] == pytest.approx(0, abs=60)
+    assert rows["d.example"]["pause_left"] == pytest.approx(900, abs=60)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"slots": [{"limit": 1}]}', '{"slots": 7}', "[" * 10**5]
+)
+def test_state_import_of_something_else_is_said_and_changes_nothing(
+    here: Callable[..., Done], tmp_path: Path, text: str
+) -> None:
+    file, path = tmp_path / "hosts.json", tmp_path / "new.sqlite"
+    file.write_text(text)
+    done = here("state", "import", str(file), "--file", str(path))
+    assert done.exit_code == 1
+    assert "is not what scrapy politeness state export prints" in done.err
+    missing = here("state", "import", str(tmp_path / "none"), "--file", str(path))
+    assert "cannot read" in missing.err
+    assert not path.exists()
+
+
 def test_state_forgets_hosts_or_all(here: Callable[..., Done], state: Path) -> None:
     done = here("state", "forget", "--file", str(state), "b.example", "c.example")
     assert done.exit_code == 1
@@ -464,7 +522,7 @@ def test_report_prints_what_the_page_has(
     write_report(report_of("a.example"), path)
     done = here("report", str(path))
     assert done.exit_code == 0
-    assert "shop: finished after 1 min 40 s" in done.out
+    assert "shop: ended after 1 min 40 s: finished" in done.out
     assert "40 requests sent: 37 served, 3 refused" in done.out
     assert re.search(r"1 min 1 s  the host\n +34 s  the careful", done.out)
     assert re.search(r"^host +pages +refused +waited +rate +health$", done.out, re.M)
@@ -514,6 +572,7 @@ def test_what_is_no_report_is_said_in_one_line(
         ("simulate", 2, "required: LIMIT"),
         ("state steal", 2, "invalid choice: 'steal'"),
         ("state --all", 2, "--all is for forget only"),
+        ("state import", 2, "import needs the file of an export"),
         ("check", 2, "required: URL"),
         ("check http://a/ --what", 2, "unknown arguments: --what"),
         ("", 2, "required"),

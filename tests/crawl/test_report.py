@@ -13,9 +13,10 @@ import pytest
 
 from scrapy_politeness.core.cause import Cause
 from scrapy_politeness.http.names import printable
+from scrapy_politeness.observe.page import render
 from scrapy_politeness.observe.report import read_report
 from tests.support.browser import look_at
-from tests.support.crawl import REACTORS, Reactor, crawl
+from tests.support.crawl import REACTORS, Reactor, crawl, start_crawl
 from tests.support.settings import HOSTILE, fixed
 from tests.support.site import Site
 
@@ -180,7 +181,8 @@ def test_the_table_sorts_by_mouse_and_keyboard(three_hosts: Reported) -> None:
         page.keyboard.press("Space")
         assert slot.get_attribute("aria-sort") == "ascending"
         assert pages.get_attribute("aria-sort") is None
-        assert column(page, 1)[:4] == [LIMITED, SLOW, DELAYED, NAMED]
+        names = [cell.partition("\n")[0] for cell in column(page, 1)]
+        assert names[:4] == [LIMITED, SLOW, DELAYED, NAMED]
 
     look_at(three_hosts.file, look, viewport=_DESKTOP)
 
@@ -227,6 +229,51 @@ def test_it_is_written_under_any_reactor(
     assert read_report(file).total["served"] == 3
     assert f"Wrote the report to {file}" in result.log
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_a_killed_crawl_leaves_a_report_and_its_next_run_adds_to_it(
+    site: Callable[..., Site], tmp_path: Path
+) -> None:
+    file, server = tmp_path / "report.html", site(100)
+    options: dict[str, Any] = {
+        "urls": server.page_urls(),
+        "settings": fixed(
+            20 / 1.5, POLITENESS_REPORT=str(file), JOBDIR=str(tmp_path / "job")
+        ),
+    }
+    with start_crawl(**options) as running:
+        while not file.exists():
+            assert running.process.poll() is None, running.log_so_far()
+            time.sleep(0.05)
+        running.kill()
+        running.process.wait()
+    killed = read_report(file)
+    seen = len(server.arrivals)
+    assert killed.is_running
+    assert "still running after" in render(killed)
+    assert 0 < killed.total["served"] <= seen
+    result = crawl(**options)
+    job = read_report(file)
+    assert (job.finish_reason, job.runs) == ("finished", 2)
+    received = result.stats["response_received_count"]
+    assert job.total["served"] == killed.total["served"] + received
+    assert job.started == killed.started
+    assert job.seconds > killed.seconds
+    assert job.total.series is not None
+    assert sum(job.total.series.sent) == pytest.approx(job.total["sent"], rel=0.02)
+
+
+def test_what_a_job_kept_of_its_runs_may_be_damaged(
+    site: Callable[..., Site], tmp_path: Path
+) -> None:
+    job = tmp_path / "job"
+    job.mkdir()
+    (job / "politeness-report.json").write_text('{"version": 7}')
+    file = tmp_path / "report.html"
+    settings = fixed(20, POLITENESS_REPORT=str(file), JOBDIR=str(job))
+    result = crawl(urls=site(2).page_urls(), settings=settings)
+    assert "The report leaves out the earlier runs of this job" in result.log
+    assert read_report(file).runs == 1
 
 
 class LosesFolder:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -120,13 +121,13 @@ def test_a_report_from_before_a_figure_was_known_can_be_read(
     report: Report, tmp_path: Path
 ) -> None:
     path = tmp_path / "report.html"
-    page = render(report)
-    older = page.replace(',"bad_luck":0.0', "")
-    assert older != page
-    path.write_text(older, "utf-8")
+    added = r',"bad_luck":0.0|,"evidence":\[.*?\]|,"runs":1'
+    path.write_text(re.sub(added, "", render(report)), "utf-8")
     read = read_report(path)
     assert "bad_luck" not in read.slots[0].figures
-    assert render(read) == older
+    assert read.slots[0].evidence == []
+    assert read.runs == 1
+    assert read.slots[0].name in render(read)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,99 @@
+"""How a host has responded at which rates: why a limit is believed in, or none."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from scrapy_politeness.core.text import percent, rate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+# Rates are counted between 1 and 2, 2 and 5, 5 and 10, and so on, within these.
+_STEPS = (1.0, 2.0, 5.0, 10.0)
+_SLOWEST, _FASTEST = 1e-4, 1e4
+
+# Of the rates at which requests were sent, the highest tell the most.
+_MOST_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What became of requests that were sent at ``low`` to ``high`` per second."""
+
+    low: float
+    high: float
+    served: int
+    refused: int
+
+    def __str__(self) -> str:
+        count = self.served + self.refused
+        return f"{self.refused:,} of {count:,} at {self.low:g} to {rate(self.high)}"
+
+
+class Responses:
+    """Counts responses by the rate at which requests were really sent then, whatever
+    was allowed."""
+
+    __slots__ = ("_counts", "_gap")
+
+    def __init__(self) -> None:
+        # Served and refused, by the lower and upper bound of the rate.
+        self._counts: dict[tuple[float, float], list[int]] = {}
+        self._gap = 0.0
+
+    def sent(self, seconds: float) -> None:
+        """A request was sent, this long after the one before."""
+        self._gap += (seconds - self._gap) / 4 if self._gap else seconds
+
+    def settled(self, *, refused: bool) -> None:
+        if self._gap > 0:
+            self._add(_bounds(1 / self._gap), 1 - refused, int(refused))
+
+    def add(self, other: Responses) -> None:
+        for bounds, (served, refused) in other._counts.items():
+            self._add(bounds, served, refused)
+
+    def evidence(self, earlier: Sequence[Evidence] = ()) -> list[Evidence]:
+        """Return all that is known, from the lowest rate to the highest."""
+        counts = Responses()
+        counts.add(self)
+        for known in earlier:
+            counts._add((known.low, known.high), known.served, known.refused)
+        return [Evidence(*b, *c) for b, c in sorted(counts._counts.items())]
+
+    def _add(self, bounds: tuple[float, float], served: int, refused: int) -> None:
+        count = self._counts.setdefault(bounds, [0, 0])
+        count[0] += served
+        count[1] += refused
+
+
+def _bounds(rate: float) -> tuple[float, float]:
+    rate = min(max(rate, _SLOWEST), _FASTEST)
+    unit = 10.0 ** math.floor(math.log10(rate))
+    step = sum(rate >= step * unit for step in _STEPS[1:-1])
+    low, high = _STEPS[step], _STEPS[step + 1]
+    # Without the errors of multiplying by a tenth.
+    return float(f"{low * unit:.1g}"), float(f"{high * unit:.1g}")
+
+
+def explain(figures: Mapping[str, float], evidence: Sequence[Evidence]) -> str:
+    """Say what is believed of a host's limit, and why; "" if nothing is known."""
+    if not evidence:
+        return ""
+    limit, luck = figures.get("ceiling"), figures.get("bad_luck")
+    refused = sum(known.refused for known in evidence)
+    shown = "; ".join(map(str, evidence[-_MOST_SHOWN:]))
+    if limit:
+        belief = f"allows about {rate(limit)}"
+    elif luck:
+        belief = f"about {percent(luck)} fail whatever the rate; no limit found"
+    elif refused:
+        belief = "no limit known yet"
+    else:
+        served = sum(known.served for known in evidence)
+        fastest = rate(evidence[-1].high)
+        return f"no limit found: all {served:,} served, at up to {fastest}"
+    return f"{belief}: refused {shown}"
