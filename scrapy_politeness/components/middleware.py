@@ -21,7 +21,7 @@ from scrapy_politeness.components.rescheduler import (
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.pace import NO_WAIT
 from scrapy_politeness.http.classify import classify_exception, classify_response
-from scrapy_politeness.http.names import public_request
+from scrapy_politeness.http.names import printable, public_request
 from scrapy_politeness.http.scrapy_internals import host_of
 from scrapy_politeness.robots.request import (
     SERVER_ERRORS,
@@ -165,8 +165,15 @@ class PolitenessMiddleware:
             response, codes, time.time(), rules, is_page=not is_robots
         )
         outcome = self._judged(ticket, ticket.flight, outcome)
+        slot, sent_at = ticket.flight.route.slot, ticket.flight.permit.sent_at
+        if outcome.may_be_wall:
+            outcome = self._judged_forbidden(ticket, ticket.flight, outcome)
+        elif self._parts.doubts.is_busy and outcome.verdict is Verdict.SERVED:
+            self._parts.doubts.served(slot, sent_at)
         is_unwelcome = outcome.verdict is Verdict.UNWELCOME
-        ticket.is_refused = outcome.verdict.is_refusal or is_unwelcome
+        ticket.is_refused = (
+            outcome.verdict.is_refusal or is_unwelcome or ticket.doubt is not None
+        )
         if ticket.flight.transfer is not None and not ticket.flight.transfer.size:
             # Not every download handler says what it receives.
             ticket.flight.receive(len(response.body), time.monotonic())
@@ -174,12 +181,32 @@ class PolitenessMiddleware:
         is_refusal = outcome.verdict is Verdict.REFUSED and not outcome.is_block
         if is_refusal and not is_robots:
             failing = self._parts.failing_pages
-            outcome = failing.refused(ticket, route.slot, response.status, outcome)
+            outcome = failing.refused(ticket, slot, response.status, outcome)
         if is_unwelcome:
-            self._parts.dead_hosts.stop(route.slot, outcome.reason)
+            self._parts.dead_hosts.stop(slot, outcome.reason)
         self._parts.feedback.end(ticket, outcome)
         if self._parts.policy.ip_limit is not None:
             self._parts.registry.learn_address(request, response, route)
+
+    def _judged_forbidden(
+        self, ticket: Ticket, flight: Flight, outcome: Outcome
+    ) -> Outcome:
+        doubts, slot, permit = self._parts.doubts, flight.route.slot, flight.permit
+        is_repeated = RESCHEDULES in ticket.request.meta
+        was_doubtful = slot.doubts_forbidden
+        outcome = slot.judged_forbidden(permit, outcome, is_repeated=is_repeated)
+        if outcome.is_block:
+            doubts.refused(slot)
+        elif not slot.doubts_forbidden:
+            if was_doubtful:
+                self._log.info(
+                    "%(slot)s: waiting did not help against %(reason)s, so its pages "
+                    "seem to be forbidden; passing on that and what follows",
+                    {"slot": printable(slot.key), "reason": outcome.reason},
+                )
+        elif not is_repeated:
+            ticket.doubt = doubts.hold(slot, permit.sent_at)
+        return outcome
 
     @staticmethod
     def _judged(ticket: Ticket, flight: Flight, outcome: Outcome) -> Outcome:

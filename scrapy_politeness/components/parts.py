@@ -15,6 +15,7 @@ from scrapy_politeness.observe.events import Events
 from scrapy_politeness.observe.timeline import Sampler
 from scrapy_politeness.robots.fetching import Robots
 from scrapy_politeness.scheduling.dead_hosts import DeadHosts
+from scrapy_politeness.scheduling.doubts import Doubts
 from scrapy_politeness.scheduling.failing_pages import FailingPages
 from scrapy_politeness.scheduling.feedback import Feedback
 from scrapy_politeness.scheduling.gate import Gate
@@ -97,6 +98,7 @@ class Parts:
             self.dead_hosts,
             self.loop_lag,
         )
+        self.doubts = Doubts(self.engine, self._has_work, self._watch.start)
         self.rescheduler = Rescheduler(self, crawler)
         self._resume_pauses()
 
@@ -172,10 +174,11 @@ class Parts:
     def _look(self) -> bool:
         self.feedback.sweep()
         self.robots.sweep()
+        self.doubts.look()
         if self.engine.is_closing:
             self.robots.wake()
             self.gate.reconsider()
-        return self.gate.is_busy or self.robots.is_busy
+        return self.gate.is_busy or self.robots.is_busy or self.doubts.is_busy
 
 
 def _open_records(policy: Policy, spider: Spider | None) -> Records | None:

@@ -69,6 +69,12 @@ class Rescheduler:
         self._parts.dead_hosts.check(request, slot, response)
         return self._copy(ticket, reason, slot)
 
+    def pass_on(self, ticket: Ticket, response: Response) -> Response:
+        """It was not refused after all."""
+        self._parts.tickets.drop(ticket)
+        ticket.request.meta.pop(DONT_CACHE, None)
+        return response
+
     def refuse(self, response: Response, slot: Slot, wait: float | None) -> bool:
         """The spider has found out that a response, which has counted as served, means
         "too fast". Return whether its page will be requested again."""

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from scrapy.utils.defer import maybe_deferred_to_future
+
 from scrapy_politeness.components.extension import parts_if_enabled
 from scrapy_politeness.components.rescheduler import NOT_FROM_CACHE
 from scrapy_politeness.storage.marks import MARK, leave_the_scheduler, unmark_page
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from scrapy import Request
     from scrapy.crawler import Crawler
     from scrapy.http import Response
+    from twisted.internet.defer import Deferred
     from typing_extensions import Self
+
+    from scrapy_politeness.scheduling.tickets import Ticket
 
 
 class RescheduleMiddleware:
@@ -41,12 +48,23 @@ class RescheduleMiddleware:
 
     def process_response(
         self, request: Request, response: Response
-    ) -> Request | Response:
+    ) -> Request | Response | Awaitable[Request | Response]:
         ticket = self._tickets.get(request)
         if ticket is None or not ticket.is_refused:
             if MARK in request.meta and not self._rescheduler.is_by_spider(request):
                 unmark_page(request)
             return response
+        if ticket.doubt is not None:
+            # Scrapy awaits what a middleware returns.
+            return self._decide(ticket, ticket.doubt, response)
+        reason = str(response.status)
+        return self._rescheduler.reschedule(ticket, reason, response) or response
+
+    async def _decide(
+        self, ticket: Ticket, doubt: Deferred[bool], response: Response
+    ) -> Request | Response:
+        if not await maybe_deferred_to_future(doubt):
+            return self._rescheduler.pass_on(ticket, response)
         reason = str(response.status)
         return self._rescheduler.reschedule(ticket, reason, response) or response
 

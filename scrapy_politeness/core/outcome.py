@@ -52,7 +52,8 @@ class Outcome:
     of a row of failures that is no accident; ``is_repeated`` that the same page has
     failed before. ``is_page`` is False for redirects and robots.txt, which many a host
     serves to everyone. A refusal that ``names_rate`` says what it means; one that
-    ``is_challenge`` may be meant for those who are too fast, or for all crawlers."""
+    ``is_challenge`` may be meant for those who are too fast, or for all crawlers.
+    ``may_be_wall`` is a bare 403, which means something only if it is one of many."""
 
     verdict: Verdict
     reason: str = ""
@@ -64,6 +65,7 @@ class Outcome:
     is_page: bool = True
     names_rate: bool = False
     is_challenge: bool = False
+    may_be_wall: bool = False
 
 
 @dataclass(frozen=True, slots=True)

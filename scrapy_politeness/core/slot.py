@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.blocks import Blocks
 from scrapy_politeness.core.cause import Block, Cause
+from scrapy_politeness.core.forbidden import FEWEST_PAGES, ForbiddenRow
 from scrapy_politeness.core.governor.control_law import Phase
 from scrapy_politeness.core.health import Health, Status, health
 from scrapy_politeness.core.learner import Learner
@@ -78,7 +79,7 @@ class Slot(Referable):
     # no other.
     aside: int = field(default=0, init=False)
     is_dead: bool = field(default=False, init=False)
-    has_served_page: bool = field(default=False, init=False)
+    pages_served: int = field(default=0, init=False)
     # When the last request was sent that this process saw served.
     served_sent_at: float = field(default=-math.inf, init=False)
     _served_before: float = field(default=-math.inf, init=False)
@@ -87,6 +88,7 @@ class Slot(Referable):
     permits: Permits = field(init=False)
     learner: Learner = field(init=False)
     _streak: Streak | None = field(default=None, init=False)
+    _forbidden: ForbiddenRow | None = field(default=None, init=False)
     _blocks: Blocks = field(default_factory=Blocks, init=False)
     _claimed_at: float = field(default=-math.inf, init=False)
     _way: float = field(default=0.0, init=False)
@@ -114,6 +116,7 @@ class Slot(Referable):
     def _places(self) -> int:
         """How many places there are; one at a time asks whether a block is over."""
         is_blocked = self._streak is not None and self._streak.is_block
+        is_blocked |= self._forbidden is not None and self._forbidden.is_block
         return 1 if is_blocked else self.concurrency
 
     @property
@@ -226,6 +229,27 @@ class Slot(Referable):
             return outcome
         return replace(outcome, verdict=Verdict.REFUSED, is_block=True)
 
+    def judged_forbidden(
+        self, permit: Permit, outcome: Outcome, *, is_repeated: bool
+    ) -> Outcome:
+        """Return what a bare 403 means, for all that came before it."""
+        if self.pages_served < FEWEST_PAGES or not self._is_in_a_row(permit):
+            return outcome
+        if self._forbidden is None:
+            self._forbidden = ForbiddenRow(self.pages_served)
+        is_block = self._forbidden.forbidden(
+            permit.sent_at, is_repeated=is_repeated, is_probe=permit.resumed
+        )
+        if not is_block:
+            return outcome
+        reason = f"{outcome.reason} for every page"
+        return replace(outcome, verdict=Verdict.REFUSED, reason=reason, is_block=True)
+
+    @property
+    def doubts_forbidden(self) -> bool:
+        """Tell whether a 403 that was judged last may still turn out to be a block."""
+        return self._forbidden is not None and not self._forbidden.is_final
+
     def _is_in_a_row(self, permit: Permit) -> bool:
         """Tell whether nothing was served that was sent later. A host that has never
         served anything is a dead link rather than one that shuts us out."""
@@ -275,7 +299,10 @@ class Slot(Referable):
             if permit.sent_at > self.served_sent_at:
                 self._served_before = self.served_sent_at
                 self.served_sent_at = permit.sent_at
-            self.has_served_page |= outcome.is_page
+            if outcome.is_page:
+                self.pages_served += 1
+                if self._forbidden is not None:
+                    self._forbidden.served(permit.sent_at)
             if self._streak is not None:
                 self._streak.served(permit.sent_at)
         elif self._streak is not None and self._is_in_a_row(permit):
@@ -493,7 +520,7 @@ class Slot(Referable):
     def forget(self) -> None:
         """Nothing is known any more."""
         self.learner.forget()
-        self._streak = None
+        self._streak = self._forbidden = None
         self._update()
 
     def obey_robots(self, delay: float, now: float) -> bool:

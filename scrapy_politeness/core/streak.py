@@ -25,15 +25,16 @@ _NOISY = 0.05
 
 
 class Streak:
-    """Times are those at which requests were sent."""
+    """Times are those at which requests were sent. ``served`` is how many were served
+    before it began to count."""
 
     __slots__ = ("_began_at", "_failed", "_requests", "in_a_row")
 
-    def __init__(self) -> None:
+    def __init__(self, served: int = 0) -> None:
         self.in_a_row = 0
         self._began_at = 0.0
         self._failed = 0.0
-        self._requests = 0.0
+        self._requests = float(served)
 
     def __repr__(self) -> str:
         return f"<Streak of {self.in_a_row}, usual share {self.share:.3g}>"

@@ -73,7 +73,7 @@ def classify_response(
     if b"Rate" in names:
         quota = read_quota(partial(_header, response), wall_now=wall_now)
     wall = wall_of(response, names, rules) if is_page else None
-    if wall is not None:
+    if wall is not None and wall.means is not Meaning.PAGE:
         return _outcome_of(wall, _retry_after(response, wall_now), quota)
     refusal = _refusal(response, http_codes, quota)
     if refusal is None and _MEDIAWIKI_ERROR in names:
@@ -93,7 +93,9 @@ def classify_response(
         elif status in _NOBODY_BEHIND:
             verdict = Verdict.UNREACHABLE
         wait = _retry_after(response, wall_now)
-        return Outcome(verdict, _status(status), wait, quota)
+        is_bare = status == _FORBIDDEN and wait is None and wall is None and is_page
+        reason = _status(status)
+        return Outcome(verdict, reason, wait, quota, may_be_wall=is_bare)
     # Some limiters send Retry-After with every answer: here it means nothing.
     return Outcome(Verdict.SERVED, quota=quota, is_page=is_page)
 

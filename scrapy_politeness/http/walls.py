@@ -27,8 +27,8 @@ _FORBIDDEN = 403
 
 
 class Wall(NamedTuple):
-    """A challenge has no meaning of its own: it may be one for those who are too fast,
-    or for all crawlers."""
+    """A challenge has no meaning yet: it may be for those who are too fast, or for all
+    crawlers."""
 
     reason: str
     means: Meaning | None = None
@@ -70,8 +70,6 @@ def wall_of(response: Response, names: bytes, rules: Sequence[Rule]) -> Wall | N
     """``names`` are those of all headers. The rules are the user's, and come first."""
     for rule in rules:
         if _applies(rule, response):
-            if rule.means is Meaning.PAGE:
-                return None
             reason = f"{response.status}, by {rule.name} of POLITENESS_REFUSALS"
             return Wall(reason, rule.means, rule.wait)
     if any(part in names for part in _NAME_PARTS):

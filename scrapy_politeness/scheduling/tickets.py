@@ -22,6 +22,7 @@ from scrapy.http.request import NO_CALLBACK
 
 if TYPE_CHECKING:
     from scrapy import Request
+    from twisted.internet.defer import Deferred
 
     from scrapy_politeness.core.outcome import Outcome
     from scrapy_politeness.core.route import Flight, Route
@@ -54,7 +55,8 @@ class Ticket:
     that the gate has returned it to the scheduler, ``is_refused`` that the host wants
     to be asked again later. ``route`` is what it has a claim on.
 
-    ``refusal`` is what a refused answer says about the page.
+    ``refusal`` is what a refused answer says about the page. Where that is in
+    ``doubt``, it waits until it is known whether it was refused.
     """
 
     _all: Tickets
@@ -68,6 +70,7 @@ class Ticket:
     flight: Flight | None = None
     outcome: Outcome | None = None
     refusal: Refusal | None = None
+    doubt: Deferred[bool] | None = None
     _aside: tuple[Slot, ...] = ()
     _makes_room: bool = False
     _claimed_at: float = 0.0

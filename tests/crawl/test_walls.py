@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 BRISK: dict[str, Any] = {
     "POLITENESS_START_RATE": 20,
-    "POLITENESS_MIN_RATE": 5,
+    "POLITENESS_MIN_RATE": 10,
     "POLITENESS_MAX_RATE": 100,
     "POLITENESS_BACKOFF_BASE": 0.2,
     "POLITENESS_BACKOFF_MAX": 0.4,
@@ -268,3 +268,49 @@ def test_a_callback_may_say_that_it_is_not_welcome(site: Callable[..., Site]) ->
     assert [item.get("status") for item in result.items].count(200) == 10
     assert [item.get("error") for item in result.items].count("NotWelcome") >= 10
     assert result.stats["finish_reason"] == "politeness_blocked"
+
+
+FORBIDDEN = Answer(403, HTML, b"<title>403 Forbidden</title>")
+
+
+@pytest.mark.everywhere
+@pytest.mark.parametrize("reactor", REACTORS)
+def test_a_host_that_forbids_everything_for_a_while_is_waited_for(
+    site: Callable[..., Site], reactor: Reactor
+) -> None:
+    server = site(40, answer=Wall(FORBIDDEN, after=15))
+    result = crawl(urls=server.page_urls(), settings=BRISK, reactor=reactor)
+    assert sorted(item["url"] for item in result.items) == sorted(server.page_urls())
+    assert {item["status"] for item in result.items} == {200}
+    assert "because of 403 Forbidden for every page; pausing" in result.log
+
+
+@pytest.mark.parametrize("concurrency", [1, 16])
+def test_forbidden_pages_among_others_are_requested_once(
+    site: Callable[..., Site], concurrency: int
+) -> None:
+    def judge(path: str, nth: int) -> Answer | None:
+        return FORBIDDEN if int(path.rpartition("/")[2]) % 7 == 6 else None
+
+    server = site(60, answer=judge)
+    settings = {**BRISK, "CONCURRENT_REQUESTS": concurrency}
+    result = crawl(urls=server.page_urls(), settings=settings)
+    assert len(result.items) == len(server.arrivals) == 60
+    assert sum(item["status"] == 403 for item in result.items) == 8
+    assert "politeness/slowdowns" not in result.stats
+
+
+def test_a_section_that_is_forbidden_is_passed_on_in_the_end(
+    site: Callable[..., Site],
+) -> None:
+    def judge(path: str, nth: int) -> Answer | None:
+        return FORBIDDEN if int(path.rpartition("/")[2]) >= 20 else None
+
+    server = site(40, answer=judge)
+    result = crawl(urls=server.page_urls(), settings=BRISK)
+    statuses = sorted(item["status"] for item in result.items)
+    assert statuses == [200] * 20 + [403] * 20
+    assert "so its pages seem to be forbidden" in result.log
+    # The first ones, and the probes, twice.
+    assert len(server.arrivals) < 40 + 15
+    assert result.stats["finish_reason"] == "finished"
