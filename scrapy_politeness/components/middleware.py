@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -25,7 +24,6 @@ from scrapy_politeness.http.names import printable, public_request
 from scrapy_politeness.http.scrapy_internals import host_of
 from scrapy_politeness.robots.request import (
     SERVER_ERRORS,
-    limit_unpacking,
     robots_site,
     unlimit_download,
 )
@@ -98,7 +96,7 @@ class PolitenessMiddleware:
             unlimit_download(request)
         if request.meta.get("dont_cache") == NOT_FROM_CACHE:
             del request.meta["dont_cache"]
-        slot = parts.registry.slot_for(request)
+        slot = self._slot_for(request)
         if slot is None or request.meta.get(EXEMPT):
             self._not_limited(request)
         else:
@@ -115,7 +113,7 @@ class PolitenessMiddleware:
                 return self._hand_back(ticket, slot)
             if self._by_address:
                 # Now that the address is known, it is the slot.
-                slot = parts.registry.slot_for(request)
+                slot = self._slot_for(request)
             if slot is None:
                 self._not_limited(request)
             elif not await self._pass(ticket, slot):
@@ -125,18 +123,6 @@ class PolitenessMiddleware:
         else:
             parts.engine.take_over(request, slot.key, slot.concurrency)
         return None
-
-    def process_response(self, request: Request, response: Response) -> Response:
-        ticket = self._parts.tickets.get(request)
-        if ticket is not None:
-            # What was downloaded has ended by now; this came from elsewhere.
-            outcome = Outcome(Verdict.IGNORED, "not downloaded")
-            self._parts.feedback.end(ticket, outcome)
-            if ticket.is_refused:
-                request.meta[DONT_CACHE] = True
-        if request.callback is NO_CALLBACK:
-            limit_unpacking(request)
-        return response
 
     def process_exception(self, request: Request, exception: Exception) -> None:
         ticket = self._parts.tickets.get(request)
@@ -171,9 +157,9 @@ class PolitenessMiddleware:
         elif self._parts.doubts.is_busy and outcome.verdict is Verdict.SERVED:
             self._parts.doubts.served(slot, sent_at)
         is_unwelcome = outcome.verdict is Verdict.UNWELCOME
-        ticket.is_refused = (
-            outcome.verdict.is_refusal or is_unwelcome or ticket.doubt is not None
-        )
+        if outcome.verdict.is_refusal or is_unwelcome or ticket.doubt is not None:
+            ticket.is_refused = True
+            request.meta[DONT_CACHE] = True
         if ticket.flight.transfer is not None and not ticket.flight.transfer.size:
             # Not every download handler says what it receives.
             ticket.flight.receive(len(response.body), time.monotonic())
@@ -211,11 +197,19 @@ class PolitenessMiddleware:
     @staticmethod
     def _judged(ticket: Ticket, flight: Flight, outcome: Outcome) -> Outcome:
         """Pages that fail again and again, the last ones of a crawl, are no block."""
+        if not outcome.verdict.may_be_block:
+            return outcome
         meta = ticket.request.meta
-        is_repeated = "retry_times" in meta or RESCHEDULES in meta
-        if is_repeated and outcome.verdict.may_be_block:
-            outcome = replace(outcome, is_repeated=True)
+        if "retry_times" in meta or RESCHEDULES in meta:
+            outcome = outcome._replace(is_repeated=True)
         return flight.route.slot.judged(flight.permit, outcome)
+
+    def _slot_for(self, request: Request) -> Slot | None:
+        ticket = self._parts.tickets.get(request)
+        if ticket is not None and ticket.is_still_of_its_slot and not self._by_address:
+            assert ticket.route is not None
+            return ticket.route.slot
+        return self._parts.registry.slot_for(request)
 
     def _begin(self, request: Request) -> Ticket:
         earlier = self._parts.tickets.get(request)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from scrapy.http.request import NO_CALLBACK
 from scrapy.utils.defer import maybe_deferred_to_future
 
 from scrapy_politeness.components.extension import parts_if_enabled
 from scrapy_politeness.components.rescheduler import NOT_FROM_CACHE
+from scrapy_politeness.core.outcome import Outcome, Verdict
+from scrapy_politeness.robots.request import limit_unpacking
 from scrapy_politeness.storage.marks import MARK, leave_the_scheduler, unmark_page
 
 if TYPE_CHECKING:
@@ -33,6 +36,7 @@ class RescheduleMiddleware:
     def __init__(self, crawler: Crawler) -> None:
         parts = parts_if_enabled(crawler, type(self).__name__)
         self._tickets = parts.tickets
+        self._feedback = parts.feedback
         self._rescheduler = parts.rescheduler
 
     @classmethod
@@ -49,16 +53,22 @@ class RescheduleMiddleware:
     def process_response(
         self, request: Request, response: Response
     ) -> Request | Response | Awaitable[Request | Response]:
+        if request.callback is NO_CALLBACK:
+            limit_unpacking(request)
         ticket = self._tickets.get(request)
-        if ticket is None or not ticket.is_refused:
-            if MARK in request.meta and not self._rescheduler.is_by_spider(request):
-                unmark_page(request)
-            return response
-        if ticket.doubt is not None:
-            # Scrapy awaits what a middleware returns.
-            return self._decide(ticket, ticket.doubt, response)
-        reason = str(response.status)
-        return self._rescheduler.reschedule(ticket, reason, response) or response
+        if ticket is not None and ticket.is_refused:
+            if ticket.doubt is not None:
+                # Scrapy awaits what a middleware returns.
+                return self._decide(ticket, ticket.doubt, response)
+            reason = str(response.status)
+            return self._rescheduler.reschedule(ticket, reason, response) or response
+        if ticket is not None:
+            # What was downloaded has ended by now; this came from elsewhere.
+            outcome = Outcome(Verdict.IGNORED, "not downloaded")
+            self._feedback.end(ticket, outcome)
+        if MARK in request.meta and not self._rescheduler.is_by_spider(request):
+            unmark_page(request)
+        return response
 
     async def _decide(
         self, ticket: Ticket, doubt: Deferred[bool], response: Response

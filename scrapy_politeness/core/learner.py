@@ -77,7 +77,7 @@ class Learner:
         self._update_rate()
         if change.settled_at is not None and self._permits.is_parted:
             # A share is no place where a rate has settled.
-            return replace(change, settled_at=None)
+            return change._replace(settled_at=None)
         return change
 
     def observe_concurrency(self, permit: Permit, outcome: Outcome) -> float:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from scrapy_politeness.core.quota import Quota
@@ -44,8 +43,7 @@ class Verdict(Enum):
 TOO_MANY_REQUESTS = "429"
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """``wait`` is the pause that the host asked for, in seconds from now, ``quota``
     what it said about how much is left. ``is_timely`` says that the time it took was
     the host's doing, and not that of a busy crawler. ``is_block`` says that it is one
@@ -68,8 +66,7 @@ class Outcome:
     may_be_wall: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Permit:
+class Permit(NamedTuple):
     """One request was let through, the ``beside``-th under way. ``rate`` is the one it
     was sent at, where the crawl kept up with what its pace or robots.txt allowed.
 

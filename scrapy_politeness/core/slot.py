@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.blocks import Blocks
@@ -227,7 +227,7 @@ class Slot(Referable):
         # A page that has failed before makes no row longer, but may not end it either.
         if not self._streak.is_block_with(not outcome.is_repeated):
             return outcome
-        return replace(outcome, verdict=Verdict.REFUSED, is_block=True)
+        return outcome._replace(verdict=Verdict.REFUSED, is_block=True)
 
     def judged_forbidden(
         self, permit: Permit, outcome: Outcome, *, is_repeated: bool

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-_SLOT = "download_slot"
+DOWNLOAD_SLOT = _SLOT = "download_slot"
 # Marks a slot that the downloader itself wrote into a request's meta. A redirect or a
 # copied ``response.meta`` carries that to other hosts (Scrapy issue 2141); a slot that
 # the user chose has no such mark, and stays.
@@ -199,14 +199,18 @@ class Engine:
     def stamp(self, request: Request, key: str) -> None:
         """Name the slot before the downloader does, whose name would pass for the
         user's choice afterwards."""
-        if _SLOT not in request.meta:
-            request.meta[_STAMP] = request.meta[_SLOT] = key
+        meta = request.meta
+        if _SLOT not in meta:
+            meta[_STAMP] = meta[_SLOT] = key
 
     def take_over(self, request: Request, key: str, concurrency: int) -> None:
         """Leave the pacing of this request to the gate. Done for every request, since
         the downloader forgets idle slots and recreates them with DOWNLOAD_DELAY."""
         self.stamp(request, key)
-        _, slot = self._downloader._get_slot(request)
+        downloader = self._downloader
+        slot = downloader.slots.get(request.meta[_SLOT])
+        if slot is None:
+            _, slot = downloader._get_slot(request)
         slot.delay = 0
         slot.concurrency = concurrency
 
@@ -309,6 +313,7 @@ def is_local(request: Request) -> bool:
 
 
 def _drop_stale_slot(request: Request) -> None:
-    stamp = request.meta.get(_STAMP)
-    if stamp is not None and request.meta.get(_SLOT) == stamp:
-        del request.meta[_SLOT], request.meta[_STAMP]
+    meta = request.meta
+    stamp = meta.get(_STAMP)
+    if stamp is not None and meta.get(_SLOT) == stamp:
+        del meta[_SLOT], meta[_STAMP]

@@ -149,6 +149,8 @@ class CensusTaker:
 
     def pending(self, slot_key: str) -> int:
         """Count the requests that wait for a slot, in the scheduler or at the gate."""
-        queued = sum(queue.count(slot_key) for queue in self._queues)
+        pending = 0
+        for queue in self._queues:
+            pending += queue.count(slot_key)
         slot = self._registry.seen(slot_key)
-        return queued if slot is None else queued + self._gate.waiting(slot)
+        return pending if slot is None else pending + self._gate.waiting(slot)

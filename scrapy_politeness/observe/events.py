@@ -109,9 +109,10 @@ class Events:
         if change.pause:
             self._paused(slot, Cause.HOST, now)
         self._rates.settled(slot, tally, outcome, change)
-        if was_bad_luck(tally, change):
-            self._stats.inc_value("politeness/bad_luck")
-        self._signal_settled(slot, outcome, change)
+        if not change.is_none:
+            if was_bad_luck(tally, change):
+                self._stats.inc_value("politeness/bad_luck")
+            self._signal_settled(slot, outcome, change)
 
     def paused_elsewhere(self, slot: Slot, seconds: float) -> None:
         text = "pausing for %(pause).1f s, as asked of another process"

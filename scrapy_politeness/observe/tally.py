@@ -183,7 +183,8 @@ class Tallies:
         since = asked_at if tally.held_since is None else tally.held_since
         tally.held_since = now if self.pending(slot.key) else None
         if tally.last_sent is not None:
-            tally.blame(Cause.SPIDER, max(0.0, since - tally.last_sent))
+            if since > tally.last_sent:
+                tally.blame(Cause.SPIDER, since - tally.last_sent)
             tally.responses.sent(now - tally.last_sent)
         tally.sent += 1
         if tally.first_sent is None:
@@ -201,9 +202,11 @@ class Tallies:
         held = seconds - late + by_budgets
         tally.waited += held
         self.waits.add(held)
-        cause = tally.paused_because if permit.resumed else slot.bound_by
-        tally.blame(cause, seconds - late)
-        tally.blame(Cause.SETTINGS, by_budgets)
+        if seconds > late:
+            cause = tally.paused_because if permit.resumed else slot.bound_by
+            tally.blame(cause, seconds - late)
+        if by_budgets:
+            tally.blame(Cause.SETTINGS, by_budgets)
         is_full = permit.beside >= slot.concurrency
         rest = Cause.ANSWERS if is_full else Cause.CRAWLER
         tally.blame(rest, late - by_budgets)

@@ -86,7 +86,7 @@ class FailingPages:
         wait = min(outcome.wait or 0.0, self._longest_wait)
         ticket.refusal = Refusal(failures, outcome.reason, earlier, wait)
         if failures.spares_host(speaks_of_rate=speaks_of_rate):
-            return replace(outcome, verdict=Verdict.FAILED)
+            return outcome._replace(verdict=Verdict.FAILED)
         return outcome
 
     def place(self, copy: Request, ticket: Ticket, slot: Slot) -> bool:

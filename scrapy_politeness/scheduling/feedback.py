@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.outcome import Outcome, Verdict
@@ -90,11 +90,11 @@ class Feedback:
         longest = self.policy.retry_after_max
         if outcome.wait is not None and outcome.wait > longest:
             self.listener.wait_capped(slot, outcome.wait, longest)
-            outcome = replace(outcome, wait=longest)
+            outcome = outcome._replace(wait=longest)
         now = time.monotonic()
         own = max(_OWN_LEAST, _OWN_SHARE * (now - flight.permit.sent_at))
         if self.loop_lag.slowest_turn > own:
-            outcome = replace(outcome, is_timely=False)
+            outcome = outcome._replace(is_timely=False)
         chance = random.random()
         if flight.transfer is not None:
             flight.transfer.end(now)

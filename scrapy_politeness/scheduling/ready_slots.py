@@ -48,6 +48,12 @@ class ReadySlots:
         self._lines: dict[str, _Line] = {}
         self._in_line: set[str] = set()
 
+    def add(self, slot_key: str, now: float) -> None:
+        """The slot has got requests; whether it may send is looked up when its turn
+        comes."""
+        if slot_key not in self._in_line:
+            self._heap_of(slot_key).put_due(slot_key, now)
+
     def plan(self, slot_key: str, now: float) -> float:
         """The slot has requests, and may be ready at another time than before. Return
         that time."""
@@ -66,6 +72,10 @@ class ReadySlots:
     def _are_independent(self) -> bool:
         """Tell whether no slot has to wait for another."""
         return self._free is self._limited and not self._lines
+
+    def is_concerned(self, slot_key: str) -> bool:
+        """Tell whether a slot may send at another time because that one does."""
+        return slot_key in self._backlog.ready or not self._are_independent
 
     def changed(self, slot_key: str, now: float) -> float:
         """The slot, or what it shares with others, may be ready at another time than

@@ -90,7 +90,7 @@ class SlotQueue:
         self._ready_slots = ReadySlots(parts.registry, parts.sharing, backlog)
         now = time.monotonic()
         for slot_key in backlog.ready:
-            self._ready_slots.plan(slot_key, now)
+            self._ready_slots.add(slot_key, now)
         parts.add_queue(self)
 
     def push(self, request: Request) -> None:
@@ -110,6 +110,9 @@ class SlotQueue:
             self._plan(slot_key)
 
     def pop(self) -> Request | None:
+        if not self._backlog and not self._is_shared:
+            self._backlog.tidy()
+            return None
         now = time.monotonic()
         if now < self._nothing_before and self._has_all(self._tickets.keys()):
             # The alarm that led here may have been for something else.
@@ -174,6 +177,8 @@ class SlotQueue:
     def slot_changed(self, slot: Slot) -> None:
         """The slot, or what it shares with others, may be ready at another time than
         planned."""
+        if not self._ready_slots.is_concerned(slot.key):
+            return
         ready_at = self._ready_slots.changed(slot.key, time.monotonic())
         self._nothing_before = min(self._nothing_before, ready_at)
         if ready_at < self._alarm.at:
@@ -223,5 +228,5 @@ class SlotQueue:
         """The slot has got requests."""
         now = time.monotonic()
         self._nothing_before = -math.inf
-        self._ready_slots.plan(slot_key, now)
+        self._ready_slots.add(slot_key, now)
         self._parts.events.queued(self._registry.seen(slot_key), now)

@@ -20,6 +20,9 @@ from typing import TYPE_CHECKING
 
 from scrapy.http.request import NO_CALLBACK
 
+from scrapy_politeness.http.scrapy_internals import DOWNLOAD_SLOT
+from scrapy_politeness.scheduling.slot_names import SLOT
+
 if TYPE_CHECKING:
     from scrapy import Request
     from twisted.internet.defer import Deferred
@@ -71,6 +74,7 @@ class Ticket:
     outcome: Outcome | None = None
     refusal: Refusal | None = None
     doubt: Deferred[bool] | None = None
+    _chosen: tuple[object, object] = (None, None)
     _aside: tuple[Slot, ...] = ()
     _makes_room: bool = False
     _claimed_at: float = 0.0
@@ -82,10 +86,16 @@ class Ticket:
         """Tell whether the queue handed the request out as one of that slot."""
         return self.by_queue and self.route is not None and self.route.slot is slot
 
+    @property
+    def is_still_of_its_slot(self) -> bool:
+        """Tell whether it is claimed, and no middleware has chosen another slot."""
+        return self.route is not None and self._chosen == _chosen(self.request)
+
     def claim(self, route: Route, now: float) -> None:
         """The queue hands the request out."""
         self._become(State.CLAIMED)
         self.by_queue = True
+        self._chosen = _chosen(self.request)
         self._claimed_at = now
         self.route = route
         route.claim(self, now)
@@ -196,6 +206,11 @@ def _kind(request: Request) -> str:
     name = request.url.partition("?")[0].rpartition("/")[2]
     extension = name.rpartition(".")[2].lower() if "." in name else ""
     return extension or str(request.callback is NO_CALLBACK)
+
+
+def _chosen(request: Request) -> tuple[object, object]:
+    meta = request.meta
+    return meta.get(DOWNLOAD_SLOT), meta.get(SLOT)
 
 
 class Tickets(dict["Request", Ticket]):

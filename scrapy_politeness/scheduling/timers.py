@@ -40,10 +40,14 @@ class Alarm(Timed):
 
     def set(self, at: float) -> None:
         if at < self.at:
+            wait = at - time.monotonic()
+            if wait <= 0:
+                self._ring()
+                return
             if self._timer is not None:
                 self._timer.cancel()
             self.at = at
-            self._timer = call_later(max(0.0, at - time.monotonic()), self._due)
+            self._timer = call_later(wait, self._due)
 
     def stop(self) -> None:
         """Never ring again."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 from scrapy_politeness.core.failing_page import Failures, Persistence
@@ -101,7 +101,7 @@ class Crawl:
             if outcome.verdict.is_overload and failing.failures.spares_host(
                 speaks_of_rate=_speaks_of_rate(outcome)
             ):
-                outcome = replace(outcome, verdict=Verdict.FAILED)
+                outcome = outcome._replace(verdict=Verdict.FAILED)
         if not self._others and not was_known:
             self._hurry(now)
         return outcome

@@ -95,6 +95,8 @@ class MemoryBacklog(Counted):
         self._queue_cls = queue_cls
         self._start_queue_cls = start_queue_cls
         self._slots: dict[str, _Slot] = {}
+        # One that has become empty is as good as new.
+        self._spare: _Slot | None = None
         self._order = count()
         # When each goes to the front; some are gone by then.
         self._ends: list[tuple[float, int, _Moved]] = []
@@ -102,7 +104,7 @@ class MemoryBacklog(Counted):
     def push(
         self, slot_key: str, request: Request, placement: Placement, now: float
     ) -> None:
-        slot = self._slots.get(slot_key) or self._new_slot()
+        slot = self._slots.get(slot_key) or self._spare or self._new_slot()
         where = placement.where
         if where is Where.USUAL:
             slot.usual.push(request)  # may fail
@@ -115,6 +117,8 @@ class MemoryBacklog(Counted):
             if placement.ends:
                 heappush(self._ends, (now + placement.seconds, order, moved))
         self._slots[slot_key] = slot
+        if slot is self._spare:
+            self._spare = None
         self._count_pushed(slot_key, placement)
 
     def pop(self, slot_key: str) -> Request | None:
@@ -127,7 +131,7 @@ class MemoryBacklog(Counted):
             request, moved.request, moved.key = moved.request, None, None
         self._count_gone(self.ready, slot_key)
         if slot_key not in self.ready and slot_key not in self.held:
-            del self._slots[slot_key]
+            self._spare = self._slots.pop(slot_key)
         return request
 
     def peek(self, slot_key: str) -> Request | None:

@@ -232,7 +232,7 @@ def test_a_crawl_with_nothing_to_send_does_not_take_that_for_the_hosts_silence(
         now = 0.0
         for number in range(66):
             now = max(now, slot.ready_at)
-            outcome = SERVED if number != 60 else replace(REFUSED, wait=wait)
+            outcome = SERVED if number != 60 else REFUSED._replace(wait=wait)
             slot.settle(slot.take(now), outcome, now + 0.01, 0.0)
             if number == 60:
                 now += idle

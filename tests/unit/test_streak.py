@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
 
 import pytest
@@ -105,7 +104,7 @@ def test_a_host_that_never_served_anything_is_a_dead_link() -> None:
 
 def test_pages_that_fail_again_make_no_row_but_go_on_with_one() -> None:
     slot = new_slot()
-    again = replace(CUT, is_repeated=True)
+    again = CUT._replace(is_repeated=True)
     ask(slot, SERVED, 0.0)
     assert not any(ask(slot, again, now).is_block for now in range(1, 20))
     rows = [ask(slot, CUT, now).is_block for now in range(20, 26)]

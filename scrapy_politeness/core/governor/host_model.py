@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from scrapy_politeness.core.governor.control_law import Bounds, Governor
 from scrapy_politeness.core.governor.latency import Latency, Stage
@@ -17,8 +17,7 @@ _NEWS = 0.1
 _CLOCK_WAS_SET = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """What an outcome did to a slot. It was ``relieved`` if the host was found to
     answer more slowly the faster it is asked. A ``trial`` of that has begun, or ended
     otherwise. ``settled_at`` is the rate at which it has just settled, if it has."""
@@ -30,6 +29,10 @@ class Change:
     relieved: bool = False
     settled_at: float | None = None
     trial: bool = False
+
+    @property
+    def is_none(self) -> bool:
+        return self.old_rate == self.new_rate and not any(self[2:])
 
 
 class HostModel:

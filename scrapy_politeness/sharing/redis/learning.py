@@ -6,7 +6,7 @@ import json
 import math
 import random
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -220,7 +220,7 @@ class SharedLearning:
     def _observe(self, model: HostModel, report: Observation) -> Change:
         permit = report.permit
         return model.observe(
-            replace(permit, sent_at=self._clock.at(permit.sent_at)),
+            permit._replace(sent_at=self._clock.at(permit.sent_at)),
             report.outcome,
             self._clock.at(report.at),
             report.chance,
