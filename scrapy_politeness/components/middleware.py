@@ -138,7 +138,8 @@ class PolitenessMiddleware:
                 )
             self._parts.feedback.end(ticket, outcome)
 
-    def _downloaded(self, response: Response, request: Request) -> None:
+    # With ``**_``, the dispatcher need not select the arguments each time.
+    def _downloaded(self, response: Response, request: Request, **_: object) -> None:
         ticket = self._parts.tickets.get(request)
         if ticket is None or ticket.flight is None or ticket.state is not State.SENT:
             return

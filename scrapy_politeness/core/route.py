@@ -29,6 +29,8 @@ class Route(NamedTuple):
     @property
     def metered(self) -> list[Bandwidth]:
         """All that count the bytes of an answer."""
+        if not self.shared and not self.unseen:
+            return [] if self.slot.bandwidth is None else [self.slot.bandwidth]
         sources: tuple[Slot | Budget, ...] = (self.slot, *self.shared, *self.unseen)
         return [each.bandwidth for each in sources if each.bandwidth is not None]
 

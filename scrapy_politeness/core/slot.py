@@ -243,7 +243,7 @@ class Slot(Referable):
         if not is_block:
             return outcome
         reason = f"{outcome.reason} for every page"
-        return replace(outcome, verdict=Verdict.REFUSED, reason=reason, is_block=True)
+        return outcome._replace(verdict=Verdict.REFUSED, reason=reason, is_block=True)
 
     @property
     def doubts_forbidden(self) -> bool:

@@ -2,6 +2,7 @@
 
 An object's ``shape`` names the attributes that are its state, each with a kind: a
 function that checks and returns a value from outside, which is hostile until parsed.
+In a dataclass, a ``kept`` field has its kind beside it, and ``kinds_of`` finds them.
 """
 
 from __future__ import annotations
@@ -9,21 +10,25 @@ from __future__ import annotations
 import math
 from array import array
 from collections import deque
+from dataclasses import field, fields
 from enum import Enum
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     Kind = Callable[[Any], Any]
 
 _E = TypeVar("_E", bound=Enum)
+_V = TypeVar("_V")
 _T = TypeVar("_T", bound="Shaped")
 
 # No number is larger, and no list longer; more is damage.
 _LARGEST = 1e15
 _LONGEST = 1000
+
+_KIND = "kind"
 
 # Of an array, whole tenths are saved, which is exact enough.
 _PARTS = 10
@@ -33,7 +38,20 @@ row = cast("Callable[[Iterable[float]], array[float]]", partial(array, "d"))
 
 
 class Shaped(Protocol):
-    def shape(self) -> dict[str, Any]: ...
+    def shape(self) -> Mapping[str, Any]: ...
+
+
+def kept(kind: Callable[[Any], _V], default: _V) -> _V:
+    """Return a field that is part of the state. A list is copied."""
+    first = default.copy if isinstance(default, list) else lambda: default
+    made = field(default_factory=first, init=False, metadata={_KIND: kind})
+    return cast("_V", made)
+
+
+@cache
+def kinds_of(dataclass: Any) -> Mapping[str, Kind]:
+    every = fields(dataclass)
+    return {f.name: f.metadata[_KIND] for f in every if _KIND in f.metadata}
 
 
 def freeze(thing: Any) -> Any:

@@ -63,7 +63,7 @@ _RATE_LIMIT = re.compile(
 
 
 # A part of each of their names.
-_NAME_PARTS = (b"-Mitigated", b"-Waf-Action", b"Crawler-Error")
+_NAME_PARTS = re.compile(b"-Mitigated|-Waf-Action|Crawler-Error")
 
 
 def wall_of(response: Response, names: bytes, rules: Sequence[Rule]) -> Wall | None:
@@ -72,7 +72,7 @@ def wall_of(response: Response, names: bytes, rules: Sequence[Rule]) -> Wall | N
         if _applies(rule, response):
             reason = f"{response.status}, by {rule.name} of POLITENESS_REFUSALS"
             return Wall(reason, rule.means, rule.wait)
-    if any(part in names for part in _NAME_PARTS):
+    if _NAME_PARTS.search(names):
         for name, walls in _HEADERS.items():
             value = (response.headers.get(name) or b"").decode("latin-1")
             if (wall := walls.get(value.strip().lower())) is not None:

@@ -1,12 +1,13 @@
 """What the add-on costs when it holds nothing back.
 
-    python -m tests.benchmarks.overhead [--report | --observation]
+    python -m tests.benchmarks.overhead [--slots N] [--report | --observation]
 
 Crawls a fast server in a process of its own, with and without the add-on by turns,
 between spider_opened and spider_closed; with --report, the add-on is in both, and
 what is compared is the report; with --observation, progress and metrics as well. A
 crawl of loopback is bound by its own CPU, so the CPU time says the same as pages per
-second, less disturbed by whatever else the machine does.
+second, less disturbed by whatever else the machine does. The pages are spread over as
+many slots, named by ``download_slot``.
 """
 
 from __future__ import annotations
@@ -114,9 +115,15 @@ class Speed:
     cpu_ms_per_page: float
 
 
-def measure(url: str, pages: int, settings: dict[str, Any]) -> Speed:
-    urls = [f"{url}/page/{number}" for number in range(pages)]
-    result = crawl(urls=urls, settings=settings, timeout=600)
+def measure(url: str, pages: int, slots: int, settings: dict[str, Any]) -> Speed:
+    requests = [
+        {
+            "url": f"{url}/page/{number}",
+            "meta": {"download_slot": f"slot {number % slots}"} if slots > 1 else {},
+        }
+        for number in range(pages)
+    ]
+    result = crawl(requests=requests, settings=settings, timeout=600)
     served = result.stats.get("downloader/response_status_count/200")
     if result.returncode or served != pages:
         raise RuntimeError(f"{served} of {pages} pages came:\n{result.log}")
@@ -142,7 +149,8 @@ def row(name: str, without: Speed, with_it: Speed) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pages", type=int, default=3000)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--slots", type=int, default=1)
     parser.add_argument("--observation", action="store_true")
     parser.add_argument("--report", action="store_true")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
@@ -155,11 +163,13 @@ def main() -> None:
         contestants = REPORT_CONTESTANTS
     elif options.observation:
         contestants = OBSERVATION
-    compare(contestants, options.pages, options.rounds)
+    compare(contestants, options.pages, options.rounds, options.slots)
 
 
-def compare(contestants: dict[str, dict[str, Any]], pages: int, rounds: int) -> None:
-    print(f"Scrapy {scrapy.__version__}, crawls of {pages} pages\n")
+def compare(
+    contestants: dict[str, dict[str, Any]], pages: int, rounds: int, slots: int = 1
+) -> None:
+    print(f"Scrapy {scrapy.__version__}, crawls of {pages} pages, slots: {slots}\n")
     print(
         "| round | pages/s without | with | ratio "
         "| CPU ms/page without | with | ratio |"
@@ -170,7 +180,7 @@ def compare(contestants: dict[str, dict[str, Any]], pages: int, rounds: int) -> 
         for number in range(1, rounds + 1):
             # Each goes first every second time: machines warm up and slow down.
             for name in sorted(contestants, reverse=bool(number % 2)):
-                speeds[name].append(measure(url, pages, contestants[name]))
+                speeds[name].append(measure(url, pages, slots, contestants[name]))
             latest = {name: measured[-1] for name, measured in speeds.items()}
             print(row(str(number), latest["without"], latest["with"]), flush=True)
     print(row("median", middle(speeds["without"]), middle(speeds["with"])))

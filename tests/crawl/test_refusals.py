@@ -62,7 +62,8 @@ def test_all_pages_behind_a_rate_limit_are_fetched_once(
     assert {item["url"] for item in result.items} == set(server.page_urls())
     # A search that meets the limit early, or twice, costs a few more.
     assert server.refusals() <= 160 / 5
-    assert result.stats["politeness/rescheduled"] == server.refusals()
+    # A machine that is busy may never get as far as the limit.
+    assert result.stats.get("politeness/rescheduled", 0) == server.refusals()
 
 
 @pytest.mark.everywhere

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_politeness.core.governor.backoff import likely_meant
-from scrapy_politeness.core.snapshot import flag, number, positive, whole
+from scrapy_politeness.core.snapshot import (
+    flag,
+    kept,
+    kinds_of,
+    number,
+    positive,
+    whole,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 # This many successes make a measurement. With fewer, one request more or less changes
 # the result.
@@ -41,50 +52,27 @@ class Measured(NamedTuple):
     weight: float
 
 
+@dataclass(eq=False, slots=True)
 class Cycle:
     """A cycle ends when the host serves again after it was silent. It served its limit
     then, if nothing was lost because we came back late: that was at some time between
     the last refusal and the first success."""
 
-    __slots__ = (
-        "_began_at",
-        "_count",
-        "_is_silent",
-        "_least",
-        "_most",
-        "_refused_at",
-        "_silence",
-        "_silent_since",
-        "_since_refusal",
-        "_weight",
-    )
+    _began_at: float = kept(number, math.inf)
+    _count: int = kept(whole, 0)
+    _since_refusal: int = kept(whole, _FEW)
+    _is_silent: bool = kept(flag, False)
+    _refused_at: float = kept(number, -math.inf)
+    _weight: float = kept(number, 0.0)
+    # Since when the host serves nothing, and for how long in total in this cycle.
+    _silent_since: float = kept(number, math.inf)
+    _silence: float = kept(number, 0.0)
+    # What the cycle before has measured.
+    _least: float = kept(positive, math.inf)
+    _most: float = kept(positive, math.inf)
 
-    def __init__(self) -> None:
-        self._began_at = math.inf
-        self._count = 0
-        self._since_refusal = _FEW
-        self._is_silent = False
-        self._refused_at = -math.inf
-        self._weight = 0.0
-        # Since when the host serves nothing, and for how long in total in this cycle.
-        self._silent_since = math.inf
-        self._silence = 0.0
-        # What the cycle before has measured.
-        self._least, self._most = math.inf, math.inf
-
-    def shape(self) -> dict[str, object]:
-        return {
-            "_began_at": number,
-            "_count": whole,
-            "_since_refusal": whole,
-            "_is_silent": flag,
-            "_refused_at": number,
-            "_weight": number,
-            "_silent_since": number,
-            "_silence": number,
-            "_least": positive,
-            "_most": positive,
-        }
+    def shape(self) -> Mapping[str, object]:
+        return kinds_of(Cycle)
 
     def served(self, at: float) -> None:
         self._began_at = min(self._began_at, at)

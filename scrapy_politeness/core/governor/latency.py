@@ -38,10 +38,13 @@ anything. What a slow spider sends is left out.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from enum import Enum
 from itertools import combinations
 
 from scrapy_politeness.core.snapshot import (
+    kept,
+    kinds_of,
     number,
     one_of,
     optional,
@@ -131,97 +134,49 @@ class Stage(Enum):
     HELD = "held"
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Latency:
-    """``least`` is the rate below which there is no cap."""
+    """``_least`` is the rate below which there is no cap."""
 
-    __slots__ = (
-        "_accept",
-        "_accepted_until",
-        "_before",
-        "_ended",
-        "_formerly",
-        "_from",
-        "_full",
-        "_held_until",
-        "_hold",
-        "_in_vain",
-        "_late",
-        "_least",
-        "_longest",
-        "_lows",
-        "_normal",
-        "_since",
-        "_step",
-        "_tested",
-        "_throughput",
-        "_window",
-        "cap",
-        "slowed_from",
-        "stage",
-    )
-
-    def __init__(self, least: float) -> None:
-        self._least = least
-        self.stage = Stage.FREE
-        self.cap = math.inf
-        # Since when the cap is what it is, and from when on requests count.
-        self._since = -math.inf
-        self._from = -math.inf
-        self._normal: float | None = None
-        # What was normal before something slower was accepted, for how long that is
-        # done, and until when.
-        self._formerly: float | None = None
-        self._accept = _ACCEPT
-        self._accepted_until = -math.inf
-        # The latencies of this window, and how many found the slot full.
-        self._window: list[float] = []
-        self._full = 0
-        # Of the last windows: a low quantile, when each ended, how many were late.
-        self._lows: list[float] = []
-        self._ended: list[float] = []
-        self._late = 0
-        # Of a trial: cap and rate before it, what the host answered per second, and
-        # the longest wait.
-        self._before = math.inf
-        self.slowed_from = math.inf
-        self._throughput = 0.0
-        self._longest = 0.0
-        # Of a cap: the windows in which nothing was late, the next step, until when
-        # there is none, and how often the cap was lowered since the last step.
-        self._tested = 0
-        self._step = _STEP
-        self._hold = _HOLD
-        self._held_until = -math.inf
-        self._in_vain = 0
+    _least: float
+    stage: Stage = kept(one_of(Stage), Stage.FREE)
+    cap: float = kept(number, math.inf)
+    # Since when the cap is what it is, and from when on requests count.
+    _since: float = kept(number, -math.inf)
+    _from: float = kept(number, -math.inf)
+    _normal: float | None = kept(optional(positive), None)
+    # What was normal before something slower was accepted, for how long that is done,
+    # and until when.
+    _formerly: float | None = kept(optional(positive), None)
+    _accept: float = kept(positive, _ACCEPT)
+    _accepted_until: float = kept(number, -math.inf)
+    # The latencies of this window, and how many found the slot full.
+    _window: list[float] = kept(series(number), [])
+    _full: int = kept(whole, 0)
+    # Of the last windows: a low quantile, when each ended, how many were late.
+    _lows: list[float] = kept(series(number), [])
+    _ended: list[float] = kept(series(number), [])
+    _late: int = kept(whole, 0)
+    # Of a trial: cap and rate before it, what the host answered per second, and the
+    # longest wait.
+    _before: float = kept(number, math.inf)
+    slowed_from: float = kept(number, math.inf)
+    _throughput: float = kept(number, 0.0)
+    _longest: float = kept(number, 0.0)
+    # Of a cap: the windows in which nothing was late, the next step, until when there
+    # is none, and how often the cap was lowered since the last step.
+    _tested: int = kept(whole, 0)
+    _step: float = kept(positive, _STEP)
+    _hold: float = kept(positive, _HOLD)
+    _held_until: float = kept(number, -math.inf)
+    _in_vain: int = kept(whole, 0)
 
     def __repr__(self) -> str:
         return f"<Latency {self.stage.value}, at most {self.cap:.3g}/s>"
 
     def shape(self) -> dict[str, object]:
-        return {
-            "stage": one_of(Stage),
-            "cap": self._at_least,
-            "_since": number,
-            "_from": number,
-            "_normal": optional(positive),
-            "_formerly": optional(positive),
-            "_accept": positive,
-            "_accepted_until": number,
-            "_window": series(number),
-            "_full": whole,
-            "_lows": series(number),
-            "_ended": series(number),
-            "_late": whole,
-            "_before": self._at_least,
-            "slowed_from": self._at_least,
-            "_throughput": number,
-            "_longest": number,
-            "_tested": whole,
-            "_step": positive,
-            "_hold": positive,
-            "_held_until": number,
-            "_in_vain": whole,
-        }
+        caps = ("cap", "_before", "slowed_from")
+        return {**kinds_of(Latency), **dict.fromkeys(caps, self._at_least)}
 
     @property
     def is_overloaded(self) -> bool:

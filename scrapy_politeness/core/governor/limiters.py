@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.snapshot import (
     amount,
     finite,
+    kept,
+    kinds_of,
     number,
     positive,
     row,
@@ -111,6 +114,7 @@ class Buckets:
         )
 
 
+@dataclass(eq=False, slots=True)
 class Windows:
     """Windows of one length that slide, with limits of all rates: a host that has
     served as many within the last window serves no more.
@@ -119,40 +123,21 @@ class Windows:
     the ``_roof`` lie in: what has been served lately, and what was refused.
     """
 
-    __slots__ = (
-        "_counts",
-        "_floor",
-        "_peak",
-        "_place",
-        "_roof",
-        "_seconds",
-        "_total",
-        "_trough",
-    )
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        # What was served in each part of the window, the newest last, and one more.
-        self._counts = [0] * (_PARTS + 1)
-        self._total = 0
-        # The time, in parts, up to which that is.
-        self._place = 0.0
-        # The most and the fewest that were in a window when one more was served, since
-        # the last look.
-        self._peak = 0.0
-        self._trough = math.inf
-        self._floor = 0.0
-        self._roof = math.inf
+    _seconds: float
+    # What was served in each part of the window, the newest last, and one more.
+    _counts: list[int] = field(default_factory=lambda: [0] * (_PARTS + 1))
+    _total: int = 0
+    # The time, in parts, up to which that is.
+    _place: float = kept(amount, 0.0)
+    # The most and the fewest that were in a window when one more was served, since the
+    # last look.
+    _peak: float = kept(amount, 0.0)
+    _trough: float = kept(number, math.inf)
+    _floor: float = kept(amount, 0.0)
+    _roof: float = kept(positive, math.inf)
 
     def shape(self) -> dict[str, object]:
-        return {
-            "counts": _read_counts,
-            "_place": amount,
-            "_peak": amount,
-            "_trough": number,
-            "_floor": amount,
-            "_roof": positive,
-        }
+        return {"counts": _read_counts, **kinds_of(Windows)}
 
     @property
     def counts(self) -> str:
