@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,9 +11,11 @@ from scrapy_politeness.core.text import percent, rate
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# Rates are counted between 1 and 2, 2 and 5, 5 and 10, and so on, within these.
-_STEPS = (1.0, 2.0, 5.0, 10.0)
-_SLOWEST, _FASTEST = 1e-4, 1e4
+# Rates are counted between 1 and 2, 2 and 5, 5 and 10, and so on. Slower and faster
+# ones count as the slowest and the fastest.
+_BOUNDS = tuple(
+    float(f"{step}e{power}") for power in range(-4, 5) for step in (1, 2, 5)
+)[:-1]
 
 # Of the rates at which requests were sent, the highest tell the most.
 _MOST_SHOWN = 3
@@ -71,12 +73,8 @@ class Responses:
 
 
 def _bounds(rate: float) -> tuple[float, float]:
-    rate = min(max(rate, _SLOWEST), _FASTEST)
-    unit = 10.0 ** math.floor(math.log10(rate))
-    step = sum(rate >= step * unit for step in _STEPS[1:-1])
-    low, high = _STEPS[step], _STEPS[step + 1]
-    # Without the errors of multiplying by a tenth.
-    return float(f"{low * unit:.1g}"), float(f"{high * unit:.1g}")
+    place = bisect_right(_BOUNDS, rate, 1, len(_BOUNDS) - 1)
+    return _BOUNDS[place - 1], _BOUNDS[place]
 
 
 def explain(figures: Mapping[str, float], evidence: Sequence[Evidence]) -> str:
