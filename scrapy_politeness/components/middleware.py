@@ -172,6 +172,9 @@ class PolitenessMiddleware:
         if is_unwelcome:
             self._parts.dead_hosts.stop(slot, outcome.reason)
         self._parts.feedback.end(ticket, outcome)
+        if not is_robots:
+            is_new = RESCHEDULES not in request.meta
+            self._parts.feedback.compare_parts(ticket, outcome, is_new=is_new)
         if self._parts.policy.ip_limit is not None:
             self._parts.registry.learn_address(request, response, route)
 

@@ -21,6 +21,7 @@ from scrapy_politeness.scheduling.feedback import Feedback
 from scrapy_politeness.scheduling.gate import Gate
 from scrapy_politeness.scheduling.loop_lag import LoopLag
 from scrapy_politeness.scheduling.registry import SlotRegistry
+from scrapy_politeness.scheduling.splits import Splits
 from scrapy_politeness.scheduling.tickets import Tickets
 from scrapy_politeness.scheduling.timers import Alarm, Watch
 from scrapy_politeness.sharing.alone import Alone
@@ -55,8 +56,17 @@ class Parts:
         self.seen: SeenRequests | None = None
         self.records = _open_records(policy, spider)
         self.sharing = self._open_sharing(spider)
+        splits = None
+        if policy.split and policy.group_by == "host":
+            is_applied = policy.redis_url is None
+            splits = Splits(policy.max_slots, spider, is_applied=is_applied)
         self.registry = SlotRegistry(
-            policy, self.engine, self._is_pending, self._recall, self.sharing
+            policy,
+            self.engine,
+            self._is_pending,
+            self._recall,
+            self.sharing,
+            splits,
         )
         self.tickets = Tickets(self.engine)
         self._watch = Watch(self._look)
@@ -97,6 +107,7 @@ class Parts:
             self.events,
             self.dead_hosts,
             self.loop_lag,
+            splits,
         )
         self.doubts = Doubts(self.engine, self._has_work, self._watch.start)
         self.rescheduler = Rescheduler(self, crawler)

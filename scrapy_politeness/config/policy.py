@@ -114,6 +114,9 @@ class Policy:
         rules.slot_patterns,
         "[slots for parts of a site](limits.md#parts-of-a-site): a list of (URL "
         "pattern, slot name) pairs; the first pattern that matches wins")
+    split: bool = setting("POLITENESS_SPLIT", True, rules.flag,
+        "give a part of a host its own slot where "
+        "[the refusals fall on it alone](limits.md#parts-that-are-found)")
     group_by: str = setting("POLITENESS_GROUP_BY", "host", rules.grouping,
         '`"domain"`: all hosts of one '
         "[registrable domain](limits.md#hosts-of-one-domain) are one slot")

@@ -7,17 +7,22 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from scrapy_politeness.core.cause import Block
+from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.core.outcome import Outcome, Verdict
+from scrapy_politeness.http.scrapy_internals import host_of
 
 if TYPE_CHECKING:
     from scrapy_politeness.config.policy import Policy
     from scrapy_politeness.core.governor.host_model import Change
+    from scrapy_politeness.core.outcome import Permit
     from scrapy_politeness.core.route import Flight
     from scrapy_politeness.core.slot import Slot
     from scrapy_politeness.scheduling.dead_hosts import DeadHosts
     from scrapy_politeness.scheduling.listener import Listener
     from scrapy_politeness.scheduling.loop_lag import LoopLag
     from scrapy_politeness.scheduling.registry import SlotRegistry
+    from scrapy_politeness.scheduling.splits import Splits
     from scrapy_politeness.scheduling.tickets import Ticket, Tickets
     from scrapy_politeness.sharing.port import Sharing
     from scrapy_politeness.storage.records import Records
@@ -41,6 +46,7 @@ class Feedback:
     listener: Listener
     dead_hosts: DeadHosts
     loop_lag: LoopLag
+    splits: Splits | None = None
 
     def __post_init__(self) -> None:
         self.sharing.hear(self)
@@ -84,6 +90,34 @@ class Feedback:
             self.records.forget(slot.key)
         self.sharing.forget(slot)
         return was_paused
+
+    def compare_parts(self, ticket: Ticket, outcome: Outcome, *, is_new: bool) -> None:
+        """A page that was answered says which part of its host it belongs to. One that
+        is not new may be broken, and its refusal says nothing."""
+        if self.splits is None or ticket.flight is None:
+            return
+        slot, permit = ticket.flight.route.slot, ticket.flight.permit
+        url = ticket.request.url
+        if slot.key != host_of(ticket.request) or not slot.learner.bounds.adaptive:
+            return
+        if outcome.verdict is Verdict.SERVED:
+            self.splits.served(slot.key, url)
+        elif outcome.verdict is Verdict.REFUSED and is_new and not outcome.is_block:
+            name = self.splits.refused(slot.key, url, permit, time.monotonic())
+            if name is not None:
+                self._split(slot, permit, name)
+
+    def _split(self, slot: Slot, permit: Permit, name: str) -> None:
+        """The last refusals of this slot were those of another one, which is new."""
+        part = self.registry.split(name)
+        if part is not None:
+            part.block(Block.PAUSE, slot.paused_until)
+        # The rest was served at the rate at which the part was refused.
+        rate = permit.rate or slot.rate
+        slot.forget()
+        slot.recall(Learned(rate, None, None), self.sharing.now)
+        slot.unblock(Block.PAUSE)
+        self._save_pause(slot)
 
     def _settle(self, flight: Flight, outcome: Outcome) -> None:
         slot = flight.route.slot

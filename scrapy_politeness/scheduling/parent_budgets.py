@@ -43,6 +43,10 @@ class ParentBudgets:
     def is_needed(self) -> bool:
         return self._has_parts or self._by_domain
 
+    def split(self) -> None:
+        """A host has more slots than its own from now on."""
+        self._has_parts = True
+
     def met(self, name: SlotName) -> None:
         """A request has this name."""
         names = self.names_above(name)

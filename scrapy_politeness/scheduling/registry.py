@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from scrapy_politeness.config.policy import Policy
     from scrapy_politeness.config.slots import SlotPolicy
     from scrapy_politeness.http.scrapy_internals import Engine
+    from scrapy_politeness.scheduling.splits import Splits
     from scrapy_politeness.sharing.port import Sharing
 
 # Lets one request pass without waiting.
@@ -46,6 +47,7 @@ class SlotRegistry:
         is_pending: Callable[[Slot], bool],
         recall: Callable[[Slot, float], None],
         sharing: Sharing,
+        splits: Splits | None = None,
     ) -> None:
         self._policy = policy
         self._engine = engine
@@ -53,7 +55,7 @@ class SlotRegistry:
         self._recall = recall
         self._sharing = sharing
         self._has_shared_limits = policy.has_shared_limits
-        self.names = SlotNames(policy, engine)
+        self.names = SlotNames(policy, engine, splits)
         # Of all slots.
         self.listeners: list[Callable[[Slot], None]] = []
         self.slots = LRU[str, Slot | None](policy.max_slots, self._may_forget)
@@ -85,6 +87,16 @@ class SlotRegistry:
         """Return the slot that limits this request; None where nothing does."""
         name = self.names.of(request)
         return None if name.is_free else self.slot(name.key)
+
+    def split(self, key: str) -> Slot | None:
+        """Requests that belonged to other slots so far may belong to this one now."""
+        self.parents.split()
+        self._has_shared_limits = True
+        return self.slot(key)
+
+    @property
+    def has_splits(self) -> bool:
+        return bool(self.names.splits)
 
     def slot(self, key: str) -> Slot | None:
         if key not in self.slots:

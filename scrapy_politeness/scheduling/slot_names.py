@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from scrapy_politeness.config.policy import Policy
     from scrapy_politeness.config.rules import SlotPattern
     from scrapy_politeness.http.scrapy_internals import Engine
+    from scrapy_politeness.scheduling.splits import Splits
 
 # Limits one request under this key instead of its download slot.
 SLOT = "politeness_slot"
@@ -31,10 +32,14 @@ class SlotName(NamedTuple):
 
 class SlotNames:
     """In this order: what the request's meta says; the first pattern of
-    POLITENESS_SLOTS that matches; the host, or its domain with POLITENESS_GROUP_BY.
+    POLITENESS_SLOTS that matches; the part of the host that has turned out to have a
+    limit of its own; the host, or its domain with POLITENESS_GROUP_BY.
     """
 
-    def __init__(self, policy: Policy, engine: Engine) -> None:
+    def __init__(
+        self, policy: Policy, engine: Engine, splits: Splits | None = None
+    ) -> None:
+        self.splits = splits
         self._policy = policy
         self._engine = engine
         self._patterns = policy.slots
@@ -56,7 +61,10 @@ class SlotNames:
             return SlotName(key, host)
         parent = domain_of(host) if self._by_domain else key
         pattern = self.pattern_for(request) if self._patterns else None
-        return SlotName(pattern.name if pattern else parent, host, parent)
+        if pattern is not None:
+            return SlotName(pattern.name, host, parent)
+        found = self.splits.slot_for(parent, request.url) if self.splits else None
+        return SlotName(found or parent, host, parent)
 
     def pattern_for(self, request: Request) -> SlotPattern | None:
         """Return the first that matches."""

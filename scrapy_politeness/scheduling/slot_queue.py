@@ -135,8 +135,9 @@ class SlotQueue:
                 take_off(request)
             if has_time(request.meta):
                 forget_time(request)
-            if self._is_stored and self._registry.queue_key(request) != slot_key:
-                # Stored by a run with another POLITENESS_EXEMPT.
+            may_be_moved = self._is_stored or self._registry.has_splits
+            if may_be_moved and self._registry.queue_key(request) != slot_key:
+                # Stored by a run with another POLITENESS_EXEMPT, or before a split.
                 self.push(request)
                 now = time.monotonic()
                 continue

@@ -1,0 +1,132 @@
+"""Whether the refusals of a host fall on one part of it only.
+
+Theory of operation. If refusals have nothing to do with a part, one falls on it as
+often as the part is among the requests sent around that time: that is the null
+hypothesis, whatever the limit is, and in whatever order a site is crawled. Against it
+stand three others: that the part gets nearly all refusals, most of them, or more than
+half. Each refusal multiplies the likelihood ratio of each; their mean is the evidence.
+
+Under the null hypothesis the chance that it ever gets above some bound is less than one
+in that bound, however long one looks (Ville's inequality). The bound is ten thousand
+for each part that there is to choose from.
+
+A page counts once, as does a flight that is refused together. So neither a broken page
+nor a host that fails by chance is ever taken for a part with a limit of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from typing import NamedTuple
+
+# How many requests sent last are what a refusal is compared with.
+_AROUND = 40
+
+# The least that must be known of a part, and of the rest.
+_LEAST = 12
+_LEAST_REST = 24
+
+# How much more evidence than chance could bring there has to be, for each part.
+_BOUND = math.log(1e4)
+
+# What share of all refusals a part may get.
+_SHARES = (0.97, 0.8, 0.6)
+
+# Bad luck of days ago must not outweigh what happens now.
+_LOWEST = -4.0
+
+# Parts that are remembered; where there are more, those asked for first are forgotten.
+_MOST_PARTS = 200
+
+
+class Part(NamedTuple):
+    """Pages whose path begins with that segment, or whose query has that parameter."""
+
+    kind: str
+    value: str
+
+
+SEGMENT = "segment"
+PARAMETER = "parameter"
+
+
+class Found(NamedTuple):
+    """``part`` has got ``refused`` of ``all_refused`` refusals, and was ``asked`` for
+    so often among ``all_asked`` requests."""
+
+    part: Part
+    refused: int
+    all_refused: int
+    asked: int
+    all_asked: int
+
+
+class PartEvidence:
+    """Of one slot. Each page belongs to several parts."""
+
+    __slots__ = ("_around", "_asked", "_evidence", "_refused", "_times", "_total")
+
+    def __init__(self) -> None:
+        self._around: deque[tuple[Part, ...]] = deque(maxlen=_AROUND)
+        self._asked: dict[Part, int] = {}
+        self._total = 0
+        self._refused: Counter[Part] = Counter()
+        self._times = 0
+        # Of each part that was refused, the logarithms of the likelihood ratios.
+        self._evidence: dict[Part, list[float]] = {}
+
+    def served(self, parts: tuple[Part, ...]) -> None:
+        self._add(parts)
+
+    def refused(self, parts: tuple[Part, ...]) -> Found | None:
+        """Return the part that the refusals fall on, once that is certain."""
+        self._add(parts)
+        self._times += 1
+        self._refused.update(parts)
+        for part in parts:
+            self._evidence.setdefault(part, [0.0] * len(_SHARES))
+        around = Counter(part for each in self._around for part in each)
+        for part, ratios in self._evidence.items():
+            by_chance = around[part] / len(self._around)
+            for nth, share in enumerate(_SHARES):
+                ratios[nth] += _log_ratio(part in parts, share, by_chance)
+                ratios[nth] = max(_LOWEST, ratios[nth])
+        return self._certain()
+
+    def _add(self, parts: tuple[Part, ...]) -> None:
+        self._around.append(parts)
+        self._total += 1
+        for part in parts:
+            self._asked[part] = self._asked.get(part, 0) + 1
+        while len(self._asked) > _MOST_PARTS:
+            part = next(iter(self._asked))
+            del self._asked[part]
+            self._evidence.pop(part, None)
+            self._refused.pop(part, None)
+
+    def _certain(self) -> Found | None:
+        bound = _BOUND + math.log(len(self._asked))
+        certain = [
+            (_log_mean(ratios), part)
+            for part, ratios in self._evidence.items()
+            if _LEAST <= self._asked[part] <= self._total - _LEAST_REST
+        ]
+        weight, part = max(certain, default=(-math.inf, None), key=lambda each: each[0])
+        if part is None or weight < bound:
+            return None
+        asked, refused = self._asked[part], self._refused[part]
+        return Found(part, refused, self._times, asked, self._total)
+
+
+def _log_ratio(is_in: bool, share: float, by_chance: float) -> float:
+    """Return how much more likely that is if the part gets that share of refusals."""
+    if is_in:
+        return math.log(share / by_chance)
+    return math.log((1 - share) / max(1 - by_chance, 1 / _AROUND))
+
+
+def _log_mean(logarithms: list[float]) -> float:
+    most = max(logarithms)
+    total = sum(math.exp(each - most) for each in logarithms)
+    return most + math.log(total / len(logarithms))

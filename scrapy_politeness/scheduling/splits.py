@@ -1,0 +1,142 @@
+"""Parts of a host that turn out to have a limit of their own."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from scrapy_politeness.core.lru import LRU
+from scrapy_politeness.core.parts import PARAMETER, SEGMENT, Part, PartEvidence
+from scrapy_politeness.http.names import printable
+
+if TYPE_CHECKING:
+    from scrapy import Spider
+
+    from scrapy_politeness.core.outcome import Permit
+    from scrapy_politeness.core.parts import Found
+
+logger = logging.getLogger(__name__)
+
+# Of a query, names alone: a value may be secret. And of both, only what is safe in a
+# log, in the name of a slot and in a pattern.
+_SEGMENT = re.compile(r"[\w.~%-]{1,64}", re.ASCII)
+_PARAMETER = re.compile(r"(?:^|&)([\w.~-]{1,32})=", re.ASCII)
+_MOST_PARAMETERS = 8
+
+# Of many hosts, too little is fetched to learn anything.
+_LEAST_SERVED = 5
+
+
+def parts_of(url: str) -> tuple[Part, ...]:
+    """Return the parts of its host that a page belongs to."""
+    try:
+        _, _, path, query, _ = urlsplit(url)
+    except ValueError:
+        return ()
+    segment = path.lstrip("/").partition("/")[0]
+    parts = [Part(SEGMENT, segment)] if _SEGMENT.fullmatch(segment) else []
+    names = dict.fromkeys(_PARAMETER.findall(query))
+    parts += [Part(PARAMETER, name) for name in list(names)[:_MOST_PARAMETERS]]
+    return tuple(parts)
+
+
+@dataclass(slots=True, eq=False)
+class _Evidence:
+    """Of one host; ``refused_at`` is when the last refusal came that counts."""
+
+    parts: PartEvidence = field(default_factory=PartEvidence)
+    refused_at: float = -math.inf
+
+
+class Splits:
+    """``is_applied`` says that a part becomes a slot of its own; else it is only
+    logged that it should."""
+
+    def __init__(
+        self, most_slots: int, spider: Spider | None, *, is_applied: bool
+    ) -> None:
+        # Of each host; at first, only how many of its pages were served.
+        self._evidence = LRU[str, _Evidence | int](most_slots, lambda host, _: True)
+        self._slots: dict[str, dict[Part, str]] = {}
+        self._log = logging.LoggerAdapter(logger, {"spider": spider})
+        self._is_applied = is_applied
+        self._logged: set[str] = set()
+
+    def __bool__(self) -> bool:
+        """Tell whether there are any."""
+        return bool(self._slots)
+
+    def slot_for(self, host: str, url: str) -> str | None:
+        slots = self._slots.get(host)
+        if slots is None:
+            return None
+        return next((slots[part] for part in parts_of(url) if part in slots), None)
+
+    def served(self, host: str, url: str) -> None:
+        """A page of the host's own slot was served."""
+        evidence = self._evidence.get(host, 0)
+        if not isinstance(evidence, int):
+            evidence.parts.served(parts_of(url))
+        elif evidence < _LEAST_SERVED:
+            self._evidence[host] = evidence + 1
+        else:
+            self._evidence[host] = _Evidence()
+
+    def refused(self, host: str, url: str, permit: Permit, now: float) -> str | None:
+        """A page of the host's own slot was refused, for the first time. Return the
+        slot of its own that its part gets because of that, if any."""
+        evidence = self._evidence.get(host, 0)
+        # A flight that is refused together says as much as one of it.
+        if isinstance(evidence, int) or permit.sent_at < evidence.refused_at:
+            return None
+        evidence.refused_at = now
+        found = evidence.parts.refused(parts_of(url))
+        if found is None:
+            return None
+        del self._evidence[host]
+        name = _name(host, found.part)
+        if name in self._logged:
+            return None
+        self._logged.add(name)
+        self._report(host, name, found)
+        if not self._is_applied:
+            return None
+        self._slots.setdefault(host, {})[found.part] = name
+        return name
+
+    def _report(self, host: str, name: str, found: Found) -> None:
+        verb = "gets" if self._is_applied else "should get"
+        self._log.info(
+            "%(host)s: %(refused)d of %(all_refused)d refusals fall on %(part)s, which "
+            f"is %(asked)d of %(all_asked)d requests, so that {verb} a slot of its "
+            "own. To make this permanent: POLITENESS_SLOTS = [(r%(pattern)s, "
+            "%(name)s)]; to prevent it: POLITENESS_SPLIT = False",
+            {
+                "host": printable(host),
+                "pattern": f'"{_pattern(host, found.part)}"',
+                "name": f'"{printable(name)}"',
+                **found._asdict() | {"part": _described(found.part)},
+            },
+        )
+
+
+def _name(host: str, part: Part) -> str:
+    value = part.value if part.kind == SEGMENT else f"?{part.value}="
+    return f"{host} {value}".lower()
+
+
+def _described(part: Part) -> str:
+    return f"/{part.value}" if part.kind == SEGMENT else f"?{part.value}=…"
+
+
+def _pattern(host: str, part: Part) -> str:
+    """Return a regular expression for POLITENESS_SLOTS."""
+    name = rf"\[{re.escape(host)}\]" if ":" in host else re.escape(host)
+    site = rf"^https?://{printable(name)}(:\d+)?/"
+    if part.kind == SEGMENT:
+        return rf"{site}{re.escape(part.value)}([/?#]|$)"
+    return rf"{site}[^#]*[?&]{re.escape(part.value)}="
