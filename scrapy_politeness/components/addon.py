@@ -34,6 +34,11 @@ _ROBOTS_SIZE_ORDER = 580
 
 
 _FILTER = "DUPEFILTER_CLASS"
+_SHARED_FILTER = "scrapy_politeness.scrapy_redis.PoliteDupeFilter"
+_SCRAPY_REDIS = (
+    "scrapy_politeness.scrapy_redis.PoliteQueue",
+    "scrapy_redis.dupefilter.RFPDupeFilter",
+)
 
 
 class Addon:
@@ -55,6 +60,13 @@ class Addon:
         # Not where the user, or another add-on, has chosen one.
         if has_filter and is_kept_by_us(settings) and not _is_set(settings, _FILTER):
             settings.set(_FILTER, PoliteDupeFilter, "addon")
+        elif has_filter and _uses_scrapy_redis(settings):
+            settings.set(_FILTER, _SHARED_FILTER, settings.getpriority(_FILTER) or 0)
+
+
+def _uses_scrapy_redis(settings: BaseSettings) -> bool:
+    """Tell whether there is our queue, and the filter that belongs to scrapy-redis."""
+    return (settings["SCHEDULER_QUEUE_CLASS"], settings[_FILTER]) == _SCRAPY_REDIS
 
 
 def _is_set(settings: BaseSettings, name: str) -> bool:

@@ -132,7 +132,8 @@ class Policy:
     dupefilter: bool = setting("POLITENESS_DUPEFILTER", True, rules.flag,
         "with `JOBDIR`, store what was seen [together with the "
         "requests](how-it-works.md#resuming), unless you have set `DUPEFILTER_CLASS`; "
-        "`False`: leave it to Scrapy")
+        "`False`: leave it to Scrapy. The same for "
+        "[scrapy-redis](several-processes.md#with-scrapy-redis)")
     progress: bool | None = setting("POLITENESS_PROGRESS", None,
         rules.optional(rules.progress),
         "[a live display](observing.md#progress) in a terminal; `None`: where "

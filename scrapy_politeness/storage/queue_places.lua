@@ -6,6 +6,9 @@
 -- The requests of a slot are a sorted set, too, and begin with their place. What does
 -- not stay where it is has an end, in a sorted set by the time (in milliseconds) at
 -- which it goes to the front.
+--
+-- What a process has popped stays in a hash of that process until it is done, by the
+-- number of the call.
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 
@@ -38,4 +41,28 @@ local function add(queue, slots, requests, slot, rank, member, place)
     redis.call('ZADD', slots, string.format('%016.0f', place), slot)
   end
   return waiting
+end
+
+-- Calls of a process are numbered. One that got no answer is made again with the same
+-- number, or given up; a server that was stalled may meet it after later ones.
+local function is_repeated(last_call, number)
+  return tonumber(number) <= (tonumber(redis.call('GET', last_call)) or 0)
+end
+
+local function note_call(last_call, number)
+  redis.call('SET', last_call, number, 'PX', 60000)
+end
+
+-- Ignores what another program has put there.
+local function read(packed, fields)
+  local sound, entry = pcall(cmsgpack.unpack, packed)
+  if not sound or type(entry) ~= 'table' then
+    return nil
+  end
+  for n = 1, fields do
+    if type(entry[n]) ~= 'string' then
+      return nil
+    end
+  end
+  return tonumber(entry[3]) and entry
 end

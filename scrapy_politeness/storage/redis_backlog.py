@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     from scrapy import Request, Spider
 
     from scrapy_politeness.storage.marks import Placement
-    from scrapy_politeness.storage.redis_requests import PopReply, SharedQueue
+    from scrapy_politeness.storage.redis_requests import (
+        Fingerprint,
+        PopReply,
+        SharedQueue,
+    )
 
 logger = logging.getLogger(__name__)
 
@@ -38,15 +42,16 @@ _NEW_WHEN_IDLE = 1000
 # Where another process was faster with one slot, this many more are checked.
 _DOUBTFUL = 100
 
-# A server that is full, or about to be replaced, is as good as gone.
-_AWAY = (
+# A server that is full, about to be replaced, or whose queue was overwritten by another
+# program is as good as gone. Older ones put the code of such an error somewhere inside
+# its message, so that its class says nothing.
+AWAY = (
     exceptions.ConnectionError,
-    exceptions.OutOfMemoryError,
-    exceptions.ReadOnlyError,
+    exceptions.ResponseError,
     exceptions.TimeoutError,
 )
-# For reading, so is one where another program has overwritten the queue.
-_NO_ANSWER = (*_AWAY, exceptions.ResponseError)
+# Except for a request whose slot was overwritten: that would block all others.
+_REFUSED = "WRONGTYPE"
 
 
 class Serializer(Protocol):
@@ -56,11 +61,13 @@ class Serializer(Protocol):
 
 
 class _Kept(NamedTuple):
+    number: int
     slot: str
     rank: float
     body: bytes
     placement: Placement
     since: float
+    fingerprint: Fingerprint | None
 
     def placement_at(self, now: float) -> Placement:
         left = max(0.0, self.placement.seconds - (now - self.since))
@@ -103,6 +110,9 @@ class SharedBacklog:
         self.others_at_work = 0
         self._was_late = False
         self._kept: deque[_Kept] = deque()
+        self._kept_fingerprints: set[Fingerprint | None] = set()
+        self._filtered: tuple[Request, Fingerprint] | None = None
+        self._taken: dict[Request, int] = {}
         self._is_away = False
         self.look_at = time.monotonic()
 
@@ -115,14 +125,22 @@ class SharedBacklog:
         self, slot_key: str, request: Request, placement: Placement, now: float
     ) -> None:
         body = self._serializer.dumps(request.to_dict(spider=self._spider))
-        self._kept.append(_Kept(slot_key, -request.priority, body, placement, now))
+        fingerprint = self._take_fingerprint(request)
+        self._kept_fingerprints.add(fingerprint)
+        number = self._queue.next_number()
+        rank = -request.priority
+        self._kept.append(
+            _Kept(number, slot_key, rank, body, placement, now, fingerprint)
+        )
         if not placement.is_held:
             self.ready[slot_key] = self.ready.get(slot_key, 0) + 1
         if self.is_away:
             return
         try:
             self._send_kept()
-        except _AWAY as error:
+        except AWAY as error:
+            if _REFUSED in str(error):
+                raise
             self._part(error)
 
     def pop(self, slot_key: str) -> Request | None:
@@ -138,7 +156,14 @@ class SharedBacklog:
         else:
             self._failing.pop(slot_key, None)
         self._was_late = reply.body is None
-        return None if reply.body is None else self._request(slot_key, reply.body)
+        if reply.body is None:
+            return None
+        request = self._request(slot_key, reply.body)
+        if request is None:
+            self._queue.done(reply.number)
+        else:
+            self._taken[request] = reply.number
+        return request
 
     def look(self) -> None:
         """Ask what others have done."""
@@ -146,7 +171,21 @@ class SharedBacklog:
             self._ask(None, _NEW_WHEN_IDLE)
 
     def done(self, request: Request) -> None:
-        pass
+        number = self._taken.pop(request, None)
+        if number is not None:
+            self._queue.done(number)
+
+    def is_kept(self, fingerprint: Fingerprint) -> bool:
+        """Tell whether a request waits here for the server to be back."""
+        return fingerprint in self._kept_fingerprints
+
+    def filter(self, request: Request, fingerprint: Fingerprint) -> None:
+        """Push the request, which comes next, only if it was not seen before."""
+        self._filtered = request, fingerprint
+
+    def _take_fingerprint(self, request: Request) -> Fingerprint | None:
+        filtered, self._filtered = self._filtered, None
+        return filtered[1] if filtered and filtered[0] is request else None
 
     def tidy(self) -> None:
         if time.monotonic() >= self.look_at:
@@ -185,11 +224,18 @@ class SharedBacklog:
             try:
                 placement = kept.placement_at(time.monotonic())
                 waiting, self._size = self._queue.push(
-                    kept.slot, kept.rank, kept.body, placement
+                    kept.slot,
+                    kept.rank,
+                    kept.body,
+                    placement,
+                    number=kept.number,
+                    fingerprint=kept.fingerprint,
                 )
-            except _AWAY:
-                self._kept.appendleft(kept)
+            except AWAY as error:
+                if _REFUSED not in str(error):
+                    self._kept.appendleft(kept)
                 raise
+            self._kept_fingerprints.discard(kept.fingerprint)
             if not waiting:  # it is held, as the only one
                 continue
             is_new = kept.slot not in self.ready
@@ -202,14 +248,10 @@ class SharedBacklog:
         at_work = bool(self._in_progress())
         try:
             self._send_kept()
-        except _AWAY as error:
-            self._part(error)
-            return None
-        try:
             reply = self._queue.pop(
                 slot_key, self._known, most_new, doubtful, at_work=at_work
             )
-        except _NO_ANSWER as error:
+        except AWAY as error:
             self._part(error)
             return None
         self._answered(reply.ends_in)

@@ -12,10 +12,11 @@ import pytest
 from tests.support.crawl import DEFAULT_REACTOR, WARNINGS, start_crawl
 from tests.support.settings import NO_ROBOTS
 from tests.support.site import Answer
-from tests.support.spiders import Pages
+from tests.support.spiders import Pages, ShortLived
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from tests.support.crawl import RunningCrawl
     from tests.support.redis_server import RedisServer
@@ -102,30 +103,34 @@ def test_a_held_host_does_not_hold_up_the_others(
 @pytest.mark.everywhere
 @pytest.mark.skipif(DEFAULT_REACTOR == "select", reason="Redis needs asyncio")
 def test_processes_wait_for_what_the_others_find(
-    site: Callable[..., Site], redis_server: RedisServer
+    site: Callable[..., Site], redis_server: RedisServer, tmp_path: Path
 ) -> None:
-    # One page leads to all others, and it takes its time.
+    # One page leads to all others, and it takes its time: longer than a process lives
+    # that is not heard of. Nothing else can be popped meanwhile.
     def slowly(path: str, nth: int) -> Answer | None:
-        return Answer(body=b"".join(links), delay=2.0) if path == "/page/0" else None
+        return Answer(body=b"".join(links), delay=4.0) if path == "/page/0" else None
 
     links = [b'<a href="/page/%d">.</a>' % n for n in range(1, 24)]
     server = site(24, hosts=[HELD], answer=slowly)
+    done = [tmp_path / name for name in "ab"]
     with ExitStack() as stack:
         running = [
             stack.enter_context(
                 start_crawl(
-                    "walk",
+                    ShortLived,
                     urls=server.page_urls(),
-                    settings=shared(redis_server),
+                    settings=shared(redis_server, CONCURRENT_REQUESTS=1),
                     env=ENV,
+                    done=str(file),
                 )
             )
-            for _ in range(2)
+            for file in done
         ]
-        results = [crawl.wait() for crawl in running]
+        for crawl in running:
+            crawl.wait()
     assert len(fetched(server)) == 24
     assert set(fetched(server).values()) == {1}
-    assert all(result.items for result in results)
+    assert all(file.exists() for file in done)
 
 
 def test_a_broken_page_is_given_up_by_one_of_them(
@@ -175,13 +180,28 @@ def test_a_process_that_is_closed_takes_nothing_with_it(
     assert set(fetched(server).values()) == {1}
 
 
-def test_a_process_that_is_killed_loses_what_it_had_in_flight(
-    site: Callable[..., Site], crawls: Callable[..., list[RunningCrawl]]
+def test_the_others_go_on_with_what_a_killed_process_had(
+    site: Callable[..., Site], redis_server: RedisServer, tmp_path: Path
 ) -> None:
-    server = site(24, hosts=[HELD])
-    first, other = crawls(server, [HELD], 2)
-    first.wait_for_log("Crawled (200)")
-    first.kill()
-    other.wait()
-    assert len(fetched(server)) >= 24 - AT_ONCE
-    assert set(fetched(server).values()) == {1}
+    server = site(24, hosts=[HELD], latency=0.2)
+    with ExitStack() as stack:
+        first, other = (
+            stack.enter_context(
+                start_crawl(
+                    ShortLived,
+                    urls=server.page_urls(),
+                    settings=shared(redis_server),
+                    env=ENV,
+                    done=str(tmp_path / name),
+                )
+            )
+            for name in "ab"
+        )
+        first.wait_for_log("Crawled (200)")
+        first.kill()
+        result = other.wait()
+    assert result.stats["finish_reason"] == "finished"
+    done = [path.read_text("utf-8") for path in tmp_path.iterdir()]
+    # Each is parsed by somebody; what was in flight is fetched twice.
+    assert len({line.split()[0] for line in "".join(done).splitlines()}) == 24
+    assert fetched(server).total() <= 24 + 2 * AT_ONCE

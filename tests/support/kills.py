@@ -99,7 +99,7 @@ class _Job:
     def kill_after(self, number: int, path: str = "", wait: float = 0.0) -> None:
         """Kill a run when that many pages have been served, or that page that many
         times."""
-        deadline = time.monotonic() + 60.0
+        deadline = time.monotonic() + 300.0
         with self._start() as running:
             while running.process.poll() is None:
                 served = self._site.pages_served()
@@ -117,7 +117,7 @@ class _Job:
 
     def finish(self) -> None:
         with self._start() as running:
-            result = running.wait(timeout=300)
+            result = running.wait(timeout=900)
         assert result.stats["finish_reason"] == "finished", result.log[-2000:]
         assert "Traceback" not in result.log, result.log[-2000:]
         last: dict[str, int] = {}

@@ -13,6 +13,7 @@ from scrapy.http import Response, TextResponse
 from scrapy.spidermiddlewares.httperror import HttpError
 
 from scrapy_politeness import PolitenessExtension
+from scrapy_politeness.storage import redis_requests
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -194,3 +195,14 @@ class Links(Walk):
         assert engine._slot is not None
         with Path(self.done).open("a", encoding="utf-8") as file:
             file.write(f"{response.url} {len(engine._slot.inprogress)}\n")
+
+
+class ShortLived(Links):
+    """Follows every link; a process of a shared queue that is not heard of for two
+    seconds is dead."""
+
+    name = "short_lived"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        redis_requests._AT_WORK_MS = 2000

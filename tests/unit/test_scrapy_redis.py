@@ -9,8 +9,11 @@ import pytest
 from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError
 from redis.retry import Retry
+from scrapy.settings import Settings
 
-from scrapy_politeness.scrapy_redis import PoliteQueue
+from scrapy_politeness import Addon
+from scrapy_politeness.scrapy_redis import PoliteDupeFilter, PoliteQueue
+from scrapy_politeness.storage import redis_requests
 from scrapy_politeness.storage.marks import Placement, Where
 from tests.support.ready import page, parts_of, urls
 
@@ -24,16 +27,21 @@ if TYPE_CHECKING:
     from tests.support.redis_server import RedisServer
 
     Make: TypeAlias = Callable[..., PoliteQueue]
+    Enqueue: TypeAlias = Callable[[str], bool]
 
 
 @pytest.fixture
 def make_queue(crawler: Callable[..., Crawler], redis_server: RedisServer) -> Make:
     """Each queue is that of another process."""
 
-    def make(made: Crawler | None = None, **settings: Any) -> PoliteQueue:
+    def make(
+        made: Crawler | None = None, timeout: float | None = None, **settings: Any
+    ) -> PoliteQueue:
         made = made or crawler(**{"SCHEDULER_PERSIST": True, **settings})
         assert made.spider is not None
-        client = redis_server.client(retry=Retry(NoBackoff(), 0))
+        client = redis_server.client(
+            retry=Retry(NoBackoff(), 0), socket_timeout=timeout
+        )
         return PoliteQueue(client, made.spider, "quiet:requests")
 
     return make
@@ -310,3 +318,194 @@ def test_a_request_that_redis_refuses_blocks_no_others(
     queue.push(page("b/1"))
     redis_server.client().delete("{quiet:requests}:of:a")
     assert urls(queue) == ["b/1"]
+
+
+@pytest.fixture
+def short_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is not heard of is dead within a second."""
+    monkeypatch.setattr(redis_requests, "_AT_WORK_MS", 500)
+
+
+def urls_within(queue: PoliteQueue, seconds: float, number: int) -> list[str]:
+    deadline = time.monotonic() + seconds
+    found: list[str] = []
+    while len(found) < number and time.monotonic() < deadline:
+        found += urls(queue)
+        len(queue)  # which asks again
+        time.sleep(0.05)
+    return found
+
+
+@pytest.mark.usefixtures("short_lives")
+def test_the_others_get_what_a_process_that_died_had_popped(
+    make_queue: Make, redis_server: RedisServer
+) -> None:
+    one, other = make_queue(), make_queue()
+    for path in ("a/1", "a/2", "b/1", "b/2"):
+        one.push(page(path))
+    popped = [one.pop() for _ in range(3)]
+    finished = popped.pop()
+    assert finished is not None
+    one._shared.done(finished)
+    one._shared.look()
+    lost = [request.url for request in popped if request is not None]
+    # Here it dies. Nobody else closes meanwhile.
+    assert len(other) == 1
+    assert other.has_work("a")
+    found = [f"http://{url}" for url in urls_within(other, 20, 3)]
+    assert len(found) == 3
+    assert {*found} > {*lost}
+    assert finished.url not in found
+    assert redis_server.client().hlen("quiet:requests") == 0
+
+
+@pytest.mark.usefixtures("short_lives")
+def test_priorities_and_places_survive_a_death(make_queue: Make) -> None:
+    one, other = make_queue(), make_queue()
+    for path, priority in (("low", -1), ("high", 1), ("middle", 0)):
+        one.push(page(f"a/{path}", priority=priority))
+    assert urls(one) == ["a/high", "a/middle", "a/low"]
+    other.push(page("a/new"))
+    time.sleep(0.6)
+    len(other)
+    assert urls_within(other, 20, 4) == ["a/high", "a/middle", "a/new", "a/low"]
+
+
+@pytest.mark.usefixtures("short_lives")
+def test_nobody_dies_while_redis_is_away(
+    make_queue: Make, redis_server: RedisServer
+) -> None:
+    one, other = make_queue(), make_queue()
+    one.push(page("a/1"))
+    assert urls(one) == ["a/1"]
+    redis_server.stop_for_now()
+    time.sleep(3.2)
+    redis_server.go_on()
+    assert len(other) == 0
+    assert urls(other) == []
+    one._shared.look()
+    assert other.has_work("a")
+
+
+def test_a_stall_loses_nothing_and_repeats_nothing(
+    make_queue: Make, redis_server: RedisServer
+) -> None:
+    queue = make_queue(timeout=0.2)
+    for path in ("a/1", "a/2", "b/1"):
+        queue.push(page(path))
+    redis_server.stop_for_now()
+    assert queue.pop() is None
+    queue.push(page("c/1"))
+    redis_server.go_on()
+    found = urls_within(queue, 20, 4)
+    assert sorted(found) == ["a/1", "a/2", "b/1", "c/1"]
+    assert len(queue) == 0
+
+
+@pytest.mark.parametrize("limit", ["maxmemory", "min-replicas-to-write"])
+def test_what_a_server_refuses_for_now_is_kept(
+    make_queue: Make,
+    redis_server: RedisServer,
+    caplog: pytest.LogCaptureFixture,
+    limit: str,
+) -> None:
+    queue = make_queue()
+    queue.push(page("a/1"))
+    redis_server.say("CONFIG", "SET", limit, 1)
+    for path in ("a/2", "b/1"):
+        queue.push(page(path))
+    assert "does not answer" in caplog.text
+    assert len(queue) >= 2
+    redis_server.say("CONFIG", "SET", limit, 0)
+    assert sorted(urls_within(queue, 20, 3)) == ["a/1", "a/2", "b/1"]
+
+
+def test_a_full_server_can_still_be_emptied(
+    make_queue: Make, redis_server: RedisServer
+) -> None:
+    one, other = make_queue(), make_queue()
+    for n in range(3):
+        one.push(page(f"a/{n}"))
+    redis_server.say("CONFIG", "SET", "maxmemory", 1)
+    assert len(other) == 3
+    assert urls(other) == ["a/0", "a/1", "a/2"]
+
+
+@pytest.fixture
+def filtered(
+    make_queue: Make, crawler: Callable[..., Crawler], redis_server: RedisServer
+) -> Callable[..., Enqueue]:
+    """Makes processes that push what their filter lets pass."""
+
+    def make() -> Enqueue:
+        own = crawler(SCHEDULER_PERSIST=True, REDIS_URL=redis_server.url)
+        queue = make_queue(own)
+        assert own.spider is not None
+        dupefilter = PoliteDupeFilter.from_spider(own.spider)
+
+        def enqueue(path: str) -> bool:
+            request = page(path)
+            if dupefilter.request_seen(request):
+                return False
+            queue.push(request)
+            return True
+
+        return enqueue
+
+    return make
+
+
+def test_what_one_process_has_seen_another_has(
+    filtered: Callable[..., Enqueue], make_queue: Make
+) -> None:
+    one, other = filtered(), filtered()
+    assert [one("a/1"), one("a/1"), other("a/1"), other("a/2")] == [1, 0, 0, 1]
+    assert len(make_queue()) == 2
+
+
+def test_a_page_is_seen_only_when_it_waits(
+    make_queue: Make, crawler: Callable[..., Crawler], redis_server: RedisServer
+) -> None:
+    own = crawler(SCHEDULER_PERSIST=True, REDIS_URL=redis_server.url)
+    make_queue(own)
+    assert own.spider is not None
+    killed = PoliteDupeFilter.from_spider(own.spider)
+    assert not killed.request_seen(page("a/1"))
+    assert not redis_server.client().keys("*dupefilter*")
+
+
+def test_links_found_while_redis_is_away_are_kept_and_filtered(
+    filtered: Callable[..., Enqueue], make_queue: Make, redis_server: RedisServer
+) -> None:
+    one, other = filtered(), filtered()
+    assert one("a/1")
+    redis_server.say("CONFIG", "SET", "maxmemory", 1)
+    assert [one("a/1"), one("a/2"), one("a/2"), one("a/3")] == [0, 1, 0, 1]
+    redis_server.say("CONFIG", "SET", "maxmemory", 0)
+    assert other("a/3")
+    third = make_queue()
+    time.sleep(1.1)  # then the first one tries again
+    one("a/4")
+    assert sorted(urls_within(third, 20, 4)) == ["a/1", "a/2", "a/3", "a/4"]
+    assert urls(third) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, "scrapy_politeness.scrapy_redis.PoliteDupeFilter"),
+        ({"POLITENESS_DUPEFILTER": False}, "scrapy_redis.dupefilter.RFPDupeFilter"),
+        ({"DUPEFILTER_CLASS": "their.Own"}, "their.Own"),
+    ],
+)
+def test_the_filter_of_scrapy_redis_is_replaced(
+    settings: dict[str, Any], expected: str
+) -> None:
+    theirs = {
+        "SCHEDULER": "scrapy_redis.scheduler.Scheduler",
+        "SCHEDULER_QUEUE_CLASS": "scrapy_politeness.scrapy_redis.PoliteQueue",
+        "DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter",
+    }
+    merged = Settings({**theirs, **settings})
+    Addon().update_settings(merged)
+    assert merged["DUPEFILTER_CLASS"] == expected
