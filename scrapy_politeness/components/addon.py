@@ -17,6 +17,7 @@ from scrapy_politeness.components.priority_queue import PolitePriorityQueue
 from scrapy_politeness.components.rescheduling import RescheduleMiddleware
 from scrapy_politeness.config.policy import is_enabled, wants_dupefilter
 from scrapy_politeness.config.settings import errors_logged
+from scrapy_politeness.http.throttler import polite_throttler
 from scrapy_politeness.robots.size import RobotsSizeMiddleware
 from scrapy_politeness.storage.job import is_kept_by_us, reject_own_job
 
@@ -39,6 +40,7 @@ _SCRAPY_REDIS = (
     "scrapy_politeness.scrapy_redis.PoliteQueue",
     "scrapy_redis.dupefilter.RFPDupeFilter",
 )
+_THROTTLER = "THROTTLER"
 
 
 class Addon:
@@ -57,6 +59,9 @@ class Addon:
         ):
             settings.setdefault_in_component_priority_dict(name, component, order)
         settings.set("SCHEDULER_PRIORITY_QUEUE", PolitePriorityQueue, "addon")
+        throttler = polite_throttler()
+        if throttler is not None and not _is_set(settings, _THROTTLER):
+            settings.set(_THROTTLER, throttler, "addon")
         # Not where the user, or another add-on, has chosen one.
         if has_filter and is_kept_by_us(settings) and not _is_set(settings, _FILTER):
             settings.set(_FILTER, PoliteDupeFilter, "addon")

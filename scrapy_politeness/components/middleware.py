@@ -22,6 +22,7 @@ from scrapy_politeness.core.pace import NO_WAIT
 from scrapy_politeness.http.classify import classify_exception, classify_response
 from scrapy_politeness.http.names import printable, public_request
 from scrapy_politeness.http.scrapy_internals import host_of
+from scrapy_politeness.http.throttler import HAS_THROTTLER
 from scrapy_politeness.robots.request import (
     SERVER_ERRORS,
     robots_site,
@@ -79,7 +80,8 @@ class PolitenessMiddleware:
     def __init__(self, crawler: Crawler) -> None:
         self._parts = parts_if_enabled(crawler, type(self).__name__)
         self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
-        self._by_address = crawler.settings.getint("CONCURRENT_REQUESTS_PER_IP") > 0
+        addresses = crawler.settings.getint("CONCURRENT_REQUESTS_PER_IP")
+        self._by_address = addresses > 0 and not HAS_THROTTLER
         # Until when requests may be sent, once the spider closes.
         self._closes_at: float | None = None
         # The response may never get to process_response: the download was cancelled,

@@ -173,9 +173,13 @@ class Policy:
             **{name: row.read(settings) for name, row in _ROWS.items()},
             spacing=read_spacing(settings, spider),
             concurrency=read_concurrency(settings, spider),
-            download_slots=check(
-                "DOWNLOAD_SLOTS", raw(settings, "DOWNLOAD_SLOTS"), slots.download_slots
-            ),
+            download_slots={
+                slot: entry
+                for name in ("DOWNLOAD_SLOTS", "THROTTLING_SCOPES")
+                for slot, entry in check(
+                    name, raw(settings, name) or {}, slots.download_slots
+                ).items()
+            },
             robots_user_agent=settings["ROBOTSTXT_USER_AGENT"],
             user_agent=settings["USER_AGENT"],
             jobdir=settings["JOBDIR"],

@@ -127,6 +127,10 @@ def read_concurrency(settings: BaseSettings, spider: Spider | None) -> int:
     name = "CONCURRENT_REQUESTS_PER_DOMAIN"
     if settings.getint("CONCURRENT_REQUESTS_PER_IP", 0):
         name = "CONCURRENT_REQUESTS_PER_IP"
+    # What a Scrapy with a throttler calls it.
+    newer = "THROTTLING_SCOPE_CONCURRENCY"
+    if (settings.getpriority(newer) or 0) > (settings.getpriority(name) or 0):
+        name = newer
     value = _attribute_or_setting(settings, spider, "max_concurrent_requests", name)
     return check(name, value, rules.at_least_one)
 

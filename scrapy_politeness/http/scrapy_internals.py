@@ -20,6 +20,8 @@ from twisted.internet import defer, error
 from twisted.internet.threads import deferToThread
 from twisted.web.client import ResponseFailed
 
+from scrapy_politeness.http.throttler import HAS_THROTTLER, scopes_of, slot_of_scopes
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, KeysView
 
@@ -35,6 +37,9 @@ DOWNLOAD_SLOT = _SLOT = "download_slot"
 # copied ``response.meta`` carries that to other hosts (Scrapy issue 2141); a slot that
 # the user chose has no such mark, and stays.
 _STAMP = "_politeness_stamp"
+# The same two of a Scrapy with a throttler: what the user chose, and its own mark.
+_SCOPES = "throttling_scopes"
+_SCRAPYS_STAMP = "_throttler_stamped_download_slot"
 
 
 def _added_in_2_15(name: str, before: type[Exception]) -> type[Exception]:
@@ -164,23 +169,29 @@ class Engine:
         """Return the downloader's name for the slot of a request, and whether that is
         its host, rather than an address or a name that the user chose."""
         _drop_stale_slot(request)
-        is_host = _SLOT not in request.meta and not self.names_by_address
+        if (chosen := _chosen_slot(request)) is not None:
+            return chosen, False
+        host = host_of(request)
         try:
-            key = self._downloader.get_slot_key(request)
+            if self.names_by_address:
+                return self._downloader.get_slot_key(request), False
+            scopes = scopes_of(self._crawler, request)
         except ValueError:
-            return NO_HOST, is_host
-        return (key.removesuffix(_ROOT) if is_host else key), is_host
+            return NO_HOST, not self.names_by_address
+        if scopes is None or scopes in (host, host + _ROOT):
+            return host, True
+        return slot_of_scopes(scopes), False
 
     @staticmethod
     def has_chosen_slot(request: Request) -> bool:
         """Tell whether the user named the downloader's slot of a request, for which
         ``slot_name`` was called."""
-        return _SLOT in request.meta
+        return _chosen_slot(request) is not None
 
     @property
     def names_by_address(self) -> bool:
         """Tell whether slots are addresses, which are not known at first."""
-        return bool(self._downloader.ip_concurrency)
+        return bool(getattr(self._downloader, "ip_concurrency", 0))
 
     def has_all(self, requests: KeysView[Request]) -> bool:
         """Tell whether the downloader has all of these."""
@@ -193,6 +204,8 @@ class Engine:
         if request in downloader.active:
             return True
         # A transfer goes on after its caller was cancelled.
+        if HAS_THROTTLER:
+            return request in downloader._in_download_handler  # type: ignore[attr-defined,no-any-return,unused-ignore]
         slot = downloader.slots.get(request.meta.get(_SLOT, ""))
         return slot is not None and request in slot.transferring
 
@@ -200,12 +213,14 @@ class Engine:
         """Name the slot before the downloader does, whose name would pass for the
         user's choice afterwards."""
         meta = request.meta
-        if _SLOT not in meta:
+        if _SLOT not in meta and not HAS_THROTTLER:
             meta[_STAMP] = meta[_SLOT] = key
 
     def take_over(self, request: Request, key: str, concurrency: int) -> None:
         """Leave the pacing of this request to the gate. Done for every request, since
         the downloader forgets idle slots and recreates them with DOWNLOAD_DELAY."""
+        if HAS_THROTTLER:
+            return  # it has nothing that would delay
         self.stamp(request, key)
         downloader = self._downloader
         slot = downloader.slots.get(request.meta[_SLOT])
@@ -314,6 +329,13 @@ def is_local(request: Request) -> bool:
 
 def _drop_stale_slot(request: Request) -> None:
     meta = request.meta
-    stamp = meta.get(_STAMP)
-    if stamp is not None and meta.get(_SLOT) == stamp:
-        del meta[_SLOT], meta[_STAMP]
+    for name in (_STAMP, _SCRAPYS_STAMP):
+        stamp = meta.get(name)
+        if stamp is not None and meta.get(_SLOT) == stamp:
+            del meta[_SLOT], meta[name]
+
+
+def _chosen_slot(request: Request) -> str | None:
+    """Return the slot that the user named, after ``_drop_stale_slot``."""
+    scopes = request.meta.get(_SCOPES)
+    return request.meta.get(_SLOT) if scopes is None else slot_of_scopes(scopes)

@@ -95,14 +95,15 @@ def test_the_meta_of_a_request_wins(site: Callable[..., Site]) -> None:
     metas: list[dict[str, Any]] = [
         {"politeness_slot": "key 7"},
         {"download_slot": "key 8"},
+        {"throttling_scopes": ["key 9"]},
         {},
     ]
     requests = [{"url": f"{server.url}/page/0?q=1", "meta": meta} for meta in metas]
     settings = fixed(1, **SEARCH, DUPEFILTER_CLASS="scrapy.dupefilters.BaseDupeFilter")
     result = crawl(requests=requests, settings=settings)
-    # Three slots, so all at once.
+    # Four slots, so all at once.
     assert sum(server.gaps()) < 0.8 + server.lost
-    for slot in ("key 7", "key 8", "search"):
+    for slot in ("key 7", "key 8", "key 9", "search"):
         assert result.stats[f"politeness/slots/{slot}/served"] == 1
 
 
