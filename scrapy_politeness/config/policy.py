@@ -331,7 +331,15 @@ class Policy:
             or self.proxy_limit
             or self.slots
             or self.group_by != "host"
+            or (self.redis_url and self.has_windows)
         )
+
+    @cached_property
+    def has_windows(self) -> bool:
+        """Tell whether several limits apply at once anywhere."""
+        own = (entry.get("limit") for entry in self.limits.values())
+        limits = (self.global_limit, self.ip_limit, self.proxy_limit, *own)
+        return any(limit is not None and limit.longer for limit in limits)
 
     @cached_property
     def counts_bytes(self) -> bool:

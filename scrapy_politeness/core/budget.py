@@ -42,6 +42,8 @@ class Budget(Referable):
     gap: float = 0.0
     burst: int = 1
     bandwidth: Bandwidth | None = None
+    # Where other processes share it, its longer windows are budgets of their own.
+    companions: tuple[Budget, ...] = ()
     windows: InitVar[Sequence[Window]] = ()
     permits: Permits = field(init=False)
     # How many wait for it at the gate.

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from scrapy_politeness.core.bandwidth import Bandwidth
+    from scrapy_politeness.core.budget import Budget
     from scrapy_politeness.core.governor.control_law import Bounds
     from scrapy_politeness.core.governor.host_model import Change, HostModel
     from scrapy_politeness.core.learned import Learned
@@ -70,6 +71,8 @@ class Slot(Referable):
     windows: InitVar[Sequence[Window]] = ()
     from_finish: bool = False
     bandwidth: Bandwidth | None = None
+    # Where other processes share it, its longer windows are budgets of their own.
+    companions: tuple[Budget, ...] = ()
     listeners: Sequence[Callable[[Slot], None]] = ()
 
     in_flight: int = field(default=0, init=False)

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 # How many times are kept for a window, however many requests it holds.
 _MOST_TIMES = 1000
 
+# What share of a window may be used up at once, where all times cannot be kept.
+_BURST_SHARE = 10
+
 
 @dataclass(frozen=True, slots=True)
 class Window:
@@ -30,6 +33,16 @@ class Window:
     def groups(self) -> int:
         """How many groups fit, none of them full."""
         return self.count // self.group
+
+    @property
+    def burst(self) -> int:
+        """Where many processes count together: how many may go at once."""
+        return max(1, self.count // _BURST_SHARE)
+
+    @property
+    def interval(self) -> float:
+        """How to space what comes after such a burst, so that all of it fits."""
+        return self.seconds / (self.count - self.burst + 1)
 
     def shared(self, processes: int) -> Window:
         """What is left for one of several processes, at least one request."""

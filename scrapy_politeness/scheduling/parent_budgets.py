@@ -9,6 +9,7 @@ from scrapy_politeness.core.bandwidth import bandwidth
 from scrapy_politeness.core.budget import Budget
 from scrapy_politeness.core.lru import LRU
 from scrapy_politeness.core.pace import TRAVEL_TIME_DIFFERENCE
+from scrapy_politeness.scheduling.companions import share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -107,7 +108,7 @@ class ParentBudgets:
 
     def _add(self, name: str, budget: Budget) -> Budget:
         self._budgets[name] = budget
-        self._sharing.join(budget, budget.key)
+        share(self._sharing, budget, budget.key)
         return budget
 
 

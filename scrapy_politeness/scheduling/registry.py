@@ -12,6 +12,7 @@ from scrapy_politeness.core.lru import LRU
 from scrapy_politeness.core.route import Route
 from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.http.scrapy_internals import host_of, proxy_of
+from scrapy_politeness.scheduling.companions import share, with_companions
 from scrapy_politeness.scheduling.parent_budgets import ParentBudgets
 from scrapy_politeness.scheduling.slot_names import SlotNames
 
@@ -69,7 +70,7 @@ class SlotRegistry:
                 policy.global_limit,
                 bandwidth=bandwidth(policy.global_bandwidth),
             )
-            sharing.join(self.overall, "all")
+            share(sharing, self.overall, "all")
         self._proxies = LRU[str, Budget](policy.max_slots, _is_idle)
         self._servers = LRU[str, Budget](policy.max_slots, _is_idle)
         # By host, and by slot: there it is where the last answer came from.
@@ -118,6 +119,7 @@ class SlotRegistry:
         needed: tuple[Budget, ...] = () if other is None else (other,)
         if self.parents.is_needed:
             needed += self.parents.of_request(self.names.of(request))
+        needed = with_companions(needed)
         return Route(slot, shared, tuple(b for b in needed if b not in shared))
 
     def keep_robots_delay(self, request: Request, delay: float, since: float) -> None:
@@ -159,7 +161,7 @@ class SlotRegistry:
             limit = self._policy.ip_limit
             assert limit is not None
             server = self._servers[address] = Budget(address, limit)
-            self._sharing.join(server, f"address:{address}")
+            share(self._sharing, server, f"address:{address}")
         return self._servers[address]
 
     def knows_way(self, request: Request) -> bool:
@@ -229,7 +231,7 @@ class SlotRegistry:
             bandwidth=bandwidth(own.bandwidth),
             listeners=self.listeners,
         )
-        self._sharing.join(slot, f"slot:{key}")
+        share(self._sharing, slot, f"slot:{key}")
         if own.bounds.adaptive and not self.has_set_rate(key):
             self._recall(slot, own.bounds.start_rate)
         return slot
@@ -250,15 +252,22 @@ class SlotRegistry:
 
     @property
     def has_lines(self) -> bool:
-        return self._policy.ip_limit is not None or self.parents.is_needed
+        has_windows = self._sharing.is_remote and self._policy.has_windows
+        has_servers = self._policy.ip_limit is not None
+        return has_windows or has_servers or self.parents.is_needed
 
     def lined_up_for(self, key: str) -> tuple[Budget, ...]:
         """Return those of them that slots line up for."""
         server = self.server_of(key)
-        servers = () if server is None else (server,)
-        if not self.parents.is_needed:
-            return servers
-        return servers + self.parents.of_slot(key)
+        budgets: tuple[Budget, ...] = () if server is None else (server,)
+        if self.parents.is_needed:
+            budgets += self.parents.of_slot(key)
+        if not (self._sharing.is_remote and self._policy.has_windows):
+            return budgets
+        slot = self.slots.get(key)
+        own = () if slot is None else slot.companions
+        overall = () if self.overall is None else self.overall.companions
+        return with_companions(budgets) + own + overall
 
     def server_of(self, name: str) -> Budget | None:
         """Return the budget of the address that a host or a slot was last seen at."""
@@ -273,7 +282,7 @@ class SlotRegistry:
         if proxy not in self._proxies:
             bounds = self._policy.bounds_within(limit)
             budget = self._proxies[proxy] = Budget(proxy, limit, bounds)
-            self._sharing.join(budget, f"proxy:{proxy}")
+            share(self._sharing, budget, f"proxy:{proxy}")
         return self._proxies[proxy]
 
     def _may_forget(self, key: str, slot: Slot | None) -> bool:

@@ -123,6 +123,20 @@ def test_a_limit_holds_for_the_sum(
     assert times[-1] - times[0] < 3 * 100 / 20 + server.lost
 
 
+def test_several_limits_hold_for_the_sum(
+    site: Callable[..., Site], crawls: Callable[..., Crawls]
+) -> None:
+    server = site(30)
+    limits = {"127.0.0.1": {"limit": ["5/s", "12/4s"], "adaptive": False}}
+    crawls(server, {**TWENTY, "POLITENESS_LIMITS": limits}, processes=3).wait()
+    assert_all_pages_once(server)
+    times = [arrival.at for arrival in server.arrivals]
+    for most, window in ((5, 1), (12, 4)):
+        length = window - server.jitter
+        assert max(sum(at <= b < at + length for b in times) for at in times) <= most
+    assert times[-1] - times[0] < 2 * 30 / 3 + server.lost
+
+
 def test_a_global_limit_holds_for_the_sum(
     site: Callable[..., Site], crawls: Callable[..., Crawls]
 ) -> None:

@@ -80,6 +80,17 @@ def test_processes_that_go_on_alone_keep_to_the_window_together(
     assert processes * share.count / share.seconds <= 20 / 60.0
 
 
+@pytest.mark.parametrize("notation", ["2/10s", "20/m", "300/h", "7200/day"])
+def test_processes_that_share_a_window_keep_to_it_by_an_even_pace(
+    notation: str,
+) -> None:
+    each = Limit.parse(notation)
+    [window] = limit("1/s", notation).windows
+    times = send(Budget("all", spacing=window.interval, burst=window.burst), 9000)
+    assert most_in_any(each.period, times) <= each.count
+    assert len(times) / times[-1] > 0.85 * each.count / each.period
+
+
 def test_what_is_sent_outlives_a_pause() -> None:
     pace = Pace(1, [Window(2, 100.0)])
     pace.take(0.0, 1.0)
