@@ -207,6 +207,10 @@ def _slot(check: Check) -> Iterator[str]:
         yield "since POLITENESS_GROUP_BY makes one slot of each domain"
 
 
+_DISALLOWED = "requests would wait for it, and be dropped if it stays so"
+_WITHOUT = "pages would be fetched without it"
+
+
 def _robots(check: Check) -> Iterator[str]:
     robots = check.finding.robots
     if robots is None:
@@ -214,8 +218,12 @@ def _robots(check: Check) -> Iterator[str]:
         return
     if robots.error is not None:
         yield f"could not be fetched: {robots.error}"
+    else:
+        yield f"{robots.status} {responses.get(robots.status or 0, '')}".strip()
+    if robots.is_unreachable(check.policy.http_codes):
+        is_fatal = check.policy.disallows_unreachable and check.policy.robots
+        yield f"unreachable: {_DISALLOWED if is_fatal else _WITHOUT}"
         return
-    yield f"{robots.status} {responses.get(robots.status or 0, '')}".strip()
     verb = "allows" if robots.allowed else "forbids"
     ignored = not robots.allowed and not check.obeys_robots
     note = "; ignored, since ROBOTSTXT_OBEY is off" if ignored else ""

@@ -13,11 +13,13 @@ from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy_politeness.components.addon import Addon
 from scrapy_politeness.components.extension import PolitenessExtension
 from scrapy_politeness.config.policy import Policy
-from scrapy_politeness.robots.request import robots_request, site_of
+from scrapy_politeness.robots.request import SERVER_ERRORS, robots_request, site_of
 from scrapy_politeness.robots.rules import Directives, readable
+from scrapy_politeness.robots.terms import user_agent_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+    from collections.abc import Set as AbstractSet
 
     from scrapy.http import Response
     from scrapy.settings import BaseSettings
@@ -64,6 +66,10 @@ class RobotsFile:
     user_agent: str | None = None
     allowed: bool = True
     directives: Directives | None = None
+
+    def is_unreachable(self, refusals: AbstractSet[int]) -> bool:
+        """Tell that from a file that does not exist; ``refusals`` are status codes."""
+        return self.error is not None or self.status in refusals | SERVER_ERRORS
 
 
 @dataclass(frozen=True)
@@ -137,14 +143,16 @@ class RobotsProbe(Spider):
             response = await parts.engine.download(request)
         except Exception as error:  # a download handler may raise anything
             return RobotsFile(request.url, error=f"{type(error).__name__}: {error}")
-        return self._read(response, parts.robots.user_agent_for(request))
+        parts.robots.learn(site_of(page), response)
+        return self._read(response, user_agent_for(request, parts.policy))
 
     def _read(self, response: Response, agent: str) -> RobotsFile:
         parser = load_object(self.crawler.settings["ROBOTSTXT_PARSER"])
-        rules = build_from_crawler(parser, self.crawler, response.body)
-        directives = None
+        body, directives = b"", None
         if response.status < 400:
-            directives = Directives.read(readable(response.body), agent)
+            body = response.body
+            directives = Directives.read(readable(body), agent)
+        rules = build_from_crawler(parser, self.crawler, body)
         return RobotsFile(
             response.url,
             response.status,

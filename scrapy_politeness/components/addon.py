@@ -9,12 +9,10 @@ from scrapy.settings import SETTINGS_PRIORITIES
 
 from scrapy_politeness.components.dupefilter import PoliteDupeFilter
 from scrapy_politeness.components.extension import PolitenessExtension
-from scrapy_politeness.components.middleware import (
-    PolitenessMiddleware,
-    RobotsWaitMiddleware,
-)
+from scrapy_politeness.components.middleware import PolitenessMiddleware
 from scrapy_politeness.components.priority_queue import PolitePriorityQueue
 from scrapy_politeness.components.rescheduling import RescheduleMiddleware
+from scrapy_politeness.components.robots_wait import RobotsWaitMiddleware
 from scrapy_politeness.config.policy import is_enabled, wants_dupefilter
 from scrapy_politeness.config.settings import errors_logged
 from scrapy_politeness.http.throttler import polite_throttler

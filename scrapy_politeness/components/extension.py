@@ -78,11 +78,9 @@ class PolitenessExtension:
         crawler.signals.connect(self._engine_stopped, signals.engine_stopped)
         if self.policy.robots:
             self._download = RobotsDownload(crawler.spider)
-            for receiver, signal in (
-                (self._download.bytes_received, signals.bytes_received),
-                (self.parts.robots.response_received, signals.response_received),
-            ):
-                crawler.signals.connect(receiver, signal)
+            crawler.signals.connect(
+                self._download.bytes_received, signals.bytes_received
+            )
         if self.policy.counts_bytes:
             crawler.signals.connect(self.parts.bytes_received, signals.bytes_received)
         crawler.signals.connect(self._telnet_opened, update_telnet_vars)

@@ -1,17 +1,16 @@
-"""The downloader middlewares that requests wait in."""
+"""The downloader middleware that requests wait in for their turn."""
 
 from __future__ import annotations
 
-import logging
 import time
 from functools import partial
 from typing import TYPE_CHECKING
 
 from scrapy import signals
-from scrapy.exceptions import IgnoreRequest, NotConfigured
 from scrapy.http.request import NO_CALLBACK
 
 from scrapy_politeness.components.extension import parts_if_enabled
+from scrapy_politeness.components.handing_back import HandingBack
 from scrapy_politeness.components.rescheduler import (
     DONT_CACHE,
     NOT_FROM_CACHE,
@@ -20,20 +19,23 @@ from scrapy_politeness.components.rescheduler import (
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.pace import NO_WAIT
 from scrapy_politeness.http.classify import classify_exception, classify_response
-from scrapy_politeness.http.names import printable, public_request
+from scrapy_politeness.http.names import printable
 from scrapy_politeness.http.scrapy_internals import host_of
 from scrapy_politeness.http.throttler import HAS_THROTTLER
 from scrapy_politeness.robots.request import (
-    SERVER_ERRORS,
+    OWN_FETCH,
+    judged,
+    refusals_of,
     robots_site,
     unlimit_download,
 )
 from scrapy_politeness.scheduling.gate import SHORT_WAIT
 from scrapy_politeness.scheduling.registry import EXEMPT
 from scrapy_politeness.scheduling.tickets import State
-from scrapy_politeness.storage.marks import FRONT, for_the_scheduler
 
 if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
     from scrapy import Request
     from scrapy.crawler import Crawler
     from scrapy.http import Response
@@ -43,35 +45,9 @@ if TYPE_CHECKING:
     from scrapy_politeness.core.slot import Slot
     from scrapy_politeness.scheduling.tickets import Ticket
 
-logger = logging.getLogger(__name__)
-
 # On a host that cuts many connections, a page is rescheduled this many times for that;
 # after that, Scrapy's own retries have to do.
 _MOST_NOISE = 6
-
-# Seconds. While the spider closes, requests that cannot go back to the scheduler may
-# still be sent for this long.
-_LONGEST_CLOSING = 4.0
-
-
-class RobotsWaitMiddleware:
-    """Before Scrapy's robots middleware: requests that wait there for the robots.txt
-    of their host take no place from others."""
-
-    def __init__(self, crawler: Crawler) -> None:
-        if not crawler.settings.getbool("ROBOTSTXT_OBEY"):
-            raise NotConfigured
-        parts = parts_if_enabled(crawler, type(self).__name__)
-        self._engine = parts.engine
-        self._tickets = parts.tickets
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Self:
-        return cls(crawler)
-
-    def process_request(self, request: Request) -> None:
-        if self._engine.waits_for_robots_txt(request):
-            self._tickets.begin(request).wait()
 
 
 class PolitenessMiddleware:
@@ -79,11 +55,9 @@ class PolitenessMiddleware:
 
     def __init__(self, crawler: Crawler) -> None:
         self._parts = parts_if_enabled(crawler, type(self).__name__)
-        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
+        self._handing_back = HandingBack(self._parts, crawler.spider)
         addresses = crawler.settings.getint("CONCURRENT_REQUESTS_PER_IP")
         self._by_address = addresses > 0 and not HAS_THROTTLER
-        # Until when requests may be sent, once the spider closes.
-        self._closes_at: float | None = None
         # The response may never get to process_response: the download was cancelled,
         # or a middleware closer to the downloader kept it.
         crawler.signals.connect(self._downloaded, signals.response_downloaded)
@@ -110,16 +84,16 @@ class PolitenessMiddleware:
             now = time.monotonic()
             ticket.arrive(now)
             if slot.is_dead and slot.is_given_up(now):
-                return self._hand_back(ticket, slot)
+                return self._handing_back.hand_back(ticket, slot)
             if not await self._know_robots(ticket, slot):
-                return self._hand_back(ticket, slot)
+                return self._handing_back.hand_back(ticket, slot)
             if self._by_address:
                 # Now that the address is known, it is the slot.
                 slot = self._slot_for(request)
             if slot is None:
                 self._not_limited(request)
             elif not await self._pass(ticket, slot):
-                return self._hand_back(ticket, slot)
+                return self._handing_back.hand_back(ticket, slot)
         if slot is None:
             parts.engine.stamp(request, parts.registry.key_for(request))
         else:
@@ -145,10 +119,10 @@ class PolitenessMiddleware:
         ticket = self._parts.tickets.get(request)
         if ticket is None or ticket.flight is None or ticket.state is not State.SENT:
             return
-        codes = self._parts.policy.http_codes
+        codes: AbstractSet[int] = self._parts.policy.http_codes
         is_robots = request.callback is NO_CALLBACK and bool(robots_site(request))
         if is_robots:
-            codes |= SERVER_ERRORS
+            codes = refusals_of(ticket.flight.route.slot, codes)
         rules = self._parts.policy.refusals
         outcome = classify_response(
             response, codes, time.time(), rules, is_page=not is_robots
@@ -203,9 +177,14 @@ class PolitenessMiddleware:
     @staticmethod
     def _judged(ticket: Ticket, flight: Flight, outcome: Outcome) -> Outcome:
         """Pages that fail again and again, the last ones of a crawl, are no block."""
-        if not outcome.verdict.may_be_block:
+        verdict = outcome.verdict
+        if not verdict.may_be_block and not verdict.is_overload:
             return outcome
         meta = ticket.request.meta
+        if OWN_FETCH in meta:
+            return judged(ticket.request, outcome)
+        if not verdict.may_be_block:
+            return outcome
         if "retry_times" in meta or RESCHEDULES in meta:
             outcome = outcome._replace(is_repeated=True)
         return flight.route.slot.judged(flight.permit, outcome)
@@ -238,13 +217,13 @@ class PolitenessMiddleware:
         request = ticket.request
         if not parts.policy.robots or not host_of(request):
             return True
-        site = robots_site(request)
-        if site is not None:
-            parts.robots.note_request(request, site)
+        if robots_site(request) is not None or not request.url.startswith("http"):
             return True
-        if not request.url.startswith("http"):
+        if parts.robots.is_current(request):
             return True
-        return await parts.robots.ensure(ticket, slot)
+        is_known = await parts.robots.ensure(ticket, slot)
+        ticket.go_on()
+        return is_known
 
     async def _pass(self, ticket: Ticket, slot: Slot) -> bool:
         parts = self._parts
@@ -280,49 +259,8 @@ class PolitenessMiddleware:
         if route.slot.is_given_up(time.monotonic()):
             return True
         if self._parts.engine.is_closing:
-            return not self._is_unscheduled(ticket) or wait > self._closes_in()
+            back = self._handing_back
+            return not back.is_unscheduled(ticket) or wait > back.closes_in()
         # What the queue handed out can wait there, outside memory; unless it waits for
         # what the queue does not know of, which would hand it out again at once.
         return ticket.by_queue and seen > SHORT_WAIT + route.slot.way
-
-    def _closes_in(self) -> float:
-        now = time.monotonic()
-        if self._closes_at is None:
-            self._closes_at = now + _LONGEST_CLOSING
-        return self._closes_at - now
-
-    @staticmethod
-    def _is_unscheduled(ticket: Ticket) -> bool:
-        """Media, robots.txt: what the scheduler cannot take back. Or it was handed back
-        already, and has not come through the queue since."""
-        is_back = ticket.is_handed_back and not ticket.by_queue
-        return is_back or ticket.request.callback is NO_CALLBACK
-
-    def _hand_back(self, ticket: Ticket, slot: Slot) -> Request:
-        """Return it to the scheduler, for later or for a later run, unless its host is
-        dead."""
-        request = ticket.request
-        self._parts.dead_hosts.check(request, slot)
-        if self._is_unscheduled(ticket):
-            self._count_drop(request)
-            raise IgnoreRequest(
-                "The spider is closing, and this request was still waiting"
-            )
-        self._parts.stats.inc_value("politeness/handed_back")
-        copy = for_the_scheduler(request)
-        FRONT.put_on(copy)
-        ticket.hand_back(copy)
-        return copy
-
-    def _count_drop(self, request: Request) -> None:
-        if robots_site(request) is not None:
-            return
-        stats = self._parts.stats
-        if not stats.get_value("politeness/dropped_on_closing"):
-            self._log.warning(
-                "The spider is closing: dropped %(request)s, which cannot go back to "
-                "the scheduler and whose host will not be ready within %(patience).3g "
-                "s. Further drops are only counted",
-                {"request": public_request(request), "patience": _LONGEST_CLOSING},
-            )
-        stats.inc_value("politeness/dropped_on_closing")

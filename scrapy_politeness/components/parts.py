@@ -184,7 +184,6 @@ class Parts:
 
     def _look(self) -> bool:
         self.feedback.sweep()
-        self.robots.sweep()
         self.doubts.look()
         if self.engine.is_closing:
             self.robots.wake()

@@ -95,6 +95,10 @@ class Policy:
         rules.optional(rules.positive),
         "a longer delay in robots.txt is reduced to this, with a warning; by default, "
         "every delay is obeyed")
+    robots_unreachable: str = setting("POLITENESS_ROBOTS_UNREACHABLE", "disallow",
+        rules.one_of("disallow", "allow"),
+        "what it means for `ROBOTSTXT_OBEY` if "
+        "[robots.txt is unreachable](faults.md#an-unreachable-robotstxt)")
     limits: Limits = setting("POLITENESS_LIMITS", {}, slots.limits,
         "[limits for individual slots](limits.md), with the "
         "[keys](#keys-of-politeness_limits) below")
@@ -158,6 +162,7 @@ class Policy:
     spacing: float
     concurrency: int
     download_slots: Limits
+    obeys_robots: bool
     robots_user_agent: str | None
     user_agent: str
     jobdir: str | None
@@ -180,6 +185,7 @@ class Policy:
                     name, raw(settings, name) or {}, slots.download_slots
                 ).items()
             },
+            obeys_robots=settings.getbool("ROBOTSTXT_OBEY"),
             robots_user_agent=settings["ROBOTSTXT_USER_AGENT"],
             user_agent=settings["USER_AGENT"],
             jobdir=settings["JOBDIR"],
@@ -321,6 +327,11 @@ class Policy:
     def longest_pause(self) -> float:
         """No pause is longer, whatever a host or another process says."""
         return max(self.retry_after_max, self.backoff_max)
+
+    @property
+    def disallows_unreachable(self) -> bool:
+        """Tell whether nothing may be crawled where robots.txt is unreachable."""
+        return self.obeys_robots and self.robots_unreachable == "disallow"
 
     @cached_property
     def has_shared_limits(self) -> bool:

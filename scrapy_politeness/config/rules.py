@@ -69,6 +69,15 @@ def flag(value: Any) -> bool:
         raise ValueError("must be True or False") from None
 
 
+def one_of(*words: str) -> Callable[[Any], str]:
+    def rule(value: Any) -> str:
+        if value not in words:
+            raise ValueError(f"must be {' or '.join(map(repr, words))}")
+        return str(value)
+
+    return rule
+
+
 def optional(
     rule: Callable[[Any], _T], unset: Container[Any] = (None, "None", "")
 ) -> Callable[[Any], _T | None]:

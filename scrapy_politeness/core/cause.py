@@ -38,3 +38,4 @@ class Block(Enum):
     HOURS = "outside the Visit-time of its robots.txt"
     ROBOTS = "its robots.txt is not known yet"
     UNWELCOME = "this crawler is not welcome"
+    UNREACHABLE = "its robots.txt is unreachable"

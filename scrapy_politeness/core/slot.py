@@ -542,3 +542,9 @@ class Slot(Referable):
         self.permits.pace.restart(now)
         self.announce()
         return True
+
+    def forget_robots(self) -> None:
+        """Its robots.txt has changed, and asks for less than before."""
+        self._robots_delay = 0.0
+        self._update()
+        self.announce()

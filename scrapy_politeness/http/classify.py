@@ -85,7 +85,7 @@ def classify_response(
         wait = _retry_after(response, wall_now)
         return Outcome(Verdict.SERVED, "redirect", wait, is_page=False)
     if status == _PROXY_AUTHENTICATION:
-        return Outcome(Verdict.IGNORED, _status(status))
+        return Outcome(Verdict.IGNORED, status_text(status))
     if status >= 500 or status in _DOUBTFUL:
         verdict = Verdict.FAILED
         if status in _TIMEOUTS_BEHIND:
@@ -94,7 +94,7 @@ def classify_response(
             verdict = Verdict.UNREACHABLE
         wait = _retry_after(response, wall_now)
         is_bare = status == _FORBIDDEN and wait is None and wall is None and is_page
-        reason = _status(status)
+        reason = status_text(status)
         return Outcome(verdict, reason, wait, quota, may_be_wall=is_bare)
     # Some limiters send Retry-After with every answer: here it means nothing.
     return Outcome(Verdict.SERVED, quota=quota, is_page=is_page)
@@ -130,10 +130,10 @@ def _refusal(
     response: Response, http_codes: AbstractSet[int], quota: Quota | None
 ) -> tuple[Verdict, str] | None:
     if response.status in http_codes:
-        return Verdict.REFUSED, _status(response.status)
+        return Verdict.REFUSED, status_text(response.status)
     # As GitHub does. A page that is forbidden for good is asked for once more.
     if response.status == _FORBIDDEN and quota is not None and quota.remaining < 1:
-        return Verdict.REFUSED, f"{_status(response.status)}, the quota is spent"
+        return Verdict.REFUSED, f"{status_text(response.status)}, the quota is spent"
     return None
 
 
@@ -143,7 +143,7 @@ def _mediawiki_refusal(response: Response) -> tuple[Verdict, str] | None:
     return None if verdict is None else (verdict, f"MediaWiki {error}")
 
 
-def _status(code: int) -> str:
+def status_text(code: int) -> str:
     try:
         return f"{code} {HTTPStatus(code).phrase}"
     except ValueError:

@@ -10,12 +10,13 @@ from errno import ETIMEDOUT
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from scrapy import exceptions
+from scrapy import exceptions, signals
 from scrapy.core.downloader.handlers.http11 import TunnelError
 from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
 from scrapy.utils import _compression
 from scrapy.utils.asyncio import is_asyncio_available
 from scrapy.utils.httpobj import urlparse_cached
+from scrapy.utils.misc import build_from_crawler, load_object
 from twisted.internet import defer, error
 from twisted.internet.threads import deferToThread
 from twisted.web.client import ResponseFailed
@@ -164,6 +165,33 @@ class Engine:
         except ValueError:
             return False
         return netloc not in parsers or isinstance(parsers[netloc], defer.Deferred)
+
+    def count_robots_txt(self, response: Response | None) -> None:
+        """Count a request for robots.txt as Scrapy's own robots middleware does."""
+        stats = self._crawler.stats
+        assert stats is not None
+        stats.inc_value("robotstxt/request_count")
+        if response is not None:
+            stats.inc_value("robotstxt/response_count")
+            stats.inc_value(f"robotstxt/response_status_count/{response.status}")
+
+    async def teach_robots_txt(self, request: Request, rules: bytes) -> None:
+        """Make Scrapy's own robots middleware obey the rules that a request for
+        robots.txt has got, without a request of its own."""
+        crawler = self._crawler
+        middleware = crawler.get_downloader_middleware(RobotsTxtMiddleware)
+        parsers = getattr(middleware, "_parsers", None)
+        netloc = urlparse_cached(request).netloc
+        if parsers is None or isinstance(parsers.get(netloc), defer.Deferred):
+            return
+        kind = load_object(crawler.settings["ROBOTSTXT_PARSER"])
+        parsers[netloc] = build_from_crawler(kind, crawler, rules)
+        # Added in 2.18.
+        signal = getattr(signals, "robots_parsed", None)
+        if signal is not None:
+            await crawler.signals.send_catch_log_async(
+                signal, robotparser=parsers[netloc], request=request
+            )
 
     def slot_name(self, request: Request) -> tuple[str, bool]:
         """Return the downloader's name for the slot of a request, and whether that is

@@ -129,6 +129,11 @@ class Events:
         self._log.info(slot, text, hours=hours, wait=seconds / 3600)
         self._pause(slot, Cause.ROBOTS, seconds, "Visit-time")
 
+    def robots_unreachable(self, slot: Slot, seconds: float) -> None:
+        text = "robots.txt is unreachable; requesting it again in %(seconds).1f s"
+        self._log.debug(slot, text, seconds=seconds)
+        self._pause(slot, Cause.ROBOTS, seconds, "robots.txt is unreachable")
+
     def held(self, slot: Slot, seconds: float) -> None:
         text = "held for %(seconds).1f s by the spider"
         self._log.info(slot, text, seconds=seconds)

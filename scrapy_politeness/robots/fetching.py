@@ -1,36 +1,40 @@
 """Fetches robots.txt, and obeys its Crawl-delay, Request-rate and Visit-time.
 
-Every robots.txt that the crawl receives is read here, so Scrapy's own robots middleware
-and this package share one download. Where that middleware has not asked for it, it is
-fetched before the first request to its host.
+It is fetched before the first request to its host, again after 24 hours, and then also
+obeyed by Scrapy's own robots middleware, where that is on. Where it is unreachable:
+
+    there is an earlier copy    that still applies
+    it need not be obeyed, or   after a second attempt, the crawl goes on without it
+    ..._UNREACHABLE is "allow"
+    otherwise                   the requests of its host wait in the scheduler; after
+                                some time, everything is disallowed (RFC 9309, 2.3.1.4)
+
+It is requested again in each case, less and less often.
 """
 
 from __future__ import annotations
 
-import logging
+import math
 import time
 from collections import Counter
+from dataclasses import dataclass
+from http import HTTPStatus
+from itertools import count
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from scrapy.utils.asyncio import call_later
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
-from scrapy.utils.python import to_unicode
 from twisted.internet.defer import Deferred
 
 from scrapy_politeness.core.cause import Block
 from scrapy_politeness.core.lru import LRU
-from scrapy_politeness.core.text import duration
-from scrapy_politeness.http.names import printable, public
 from scrapy_politeness.http.scrapy_internals import go_the_same_way
-from scrapy_politeness.robots.request import (
-    MAX_RESCHEDULES,
-    OWN_FETCH,
-    SERVER_ERRORS,
-    robots_request,
-    robots_site,
-    site_of,
-)
-from scrapy_politeness.robots.rules import Directives, first_nonsense, readable
+from scrapy_politeness.robots.answer import ask
+from scrapy_politeness.robots.log import RobotsLog
+from scrapy_politeness.robots.request import robots_request, site_of
+from scrapy_politeness.robots.rules import readable
+from scrapy_politeness.robots.schedule import USE_FOR, Schedule
+from scrapy_politeness.robots.terms import read_terms, user_agent_for
 from scrapy_politeness.scheduling.gate import SHORT_WAIT
 
 if TYPE_CHECKING:
@@ -40,32 +44,35 @@ if TYPE_CHECKING:
     from scrapy.http import Response
 
     from scrapy_politeness.config.policy import Policy
-    from scrapy_politeness.core.hours import Hours
     from scrapy_politeness.core.slot import Slot
     from scrapy_politeness.http.scrapy_internals import Engine
+    from scrapy_politeness.robots.answer import RobotsAnswer
+    from scrapy_politeness.robots.terms import RobotsTerms
     from scrapy_politeness.scheduling.listener import Listener
     from scrapy_politeness.scheduling.registry import SlotRegistry
     from scrapy_politeness.scheduling.tickets import Ticket
 
-logger = logging.getLogger(__name__)
-
 _T = TypeVar("_T")
-
-# Seconds. Whoever keeps such a delay for a day gets less than 1,500 pages.
-_LONG_DELAY = 60.0
 
 # Seconds. The wall clock, which Visit-time is about, and the monotonic one drift apart:
 # a little may be missing when a pause of hours ends, which is no news.
 _SAME_PAUSE = 60.0
 
+_DISALLOW_ALL = b"User-agent: *\nDisallow: /\n"
 
-class RobotsTerms(NamedTuple):
-    """What a site asks for: seconds between requests, 0 for none, and the hours in
-    which to send them. ``since`` is when its robots.txt arrived."""
 
-    delay: float
-    since: float
-    hours: Hours | None
+@dataclass(slots=True)
+class _Known:
+    """What applies to a site until ``ask_at``, when its robots.txt is requested again:
+    what was read at ``read_at``, or what was decided since it is unreachable. Since
+    then, ``failures`` requests have failed. Where the host cannot be reached at all,
+    its pages fail with ``error``."""
+
+    terms: RobotsTerms | None
+    ask_at: float
+    read_at: float | None = None
+    failures: int = 0
+    error: Exception | None = None
 
 
 class _Asked(NamedTuple):
@@ -90,33 +97,43 @@ class Robots:
         *,
         watch: Callable[[], None],
         remembered: int,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._policy = policy
         self._engine = engine
         self._registry = registry
         self._listener = listener
-        self._log = logging.LoggerAdapter(logger, {"spider": spider})
+        self._log = RobotsLog(spider)
         self._watch = watch
-        # A site is in neither, then in one, then in the other.
+        self._clock = clock
+        self._schedule = Schedule(policy.backoff_base, policy.backoff_max)
         self._asked: dict[str, _Asked] = {}
-        self._terms = LRU[str, RobotsTerms | None](
+        self._known = LRU[str, _Known](
             remembered, lambda site, _: site not in self._asked
         )
-        # Those that Scrapy's own robots middleware has asked for.
-        self._foreign: dict[str, Request] = {}
         # How many of them the requests of a slot wait for.
         self._blocking: Counter[Slot] = Counter()
         self._sleepers: set[Deferred[None]] = set()
 
     @property
     def is_busy(self) -> bool:
-        return bool(self._sleepers or self._foreign)
+        return bool(self._sleepers)
+
+    def is_current(self, request: Request) -> bool:
+        """Tell whether it is known what applies to its site, and not for too long."""
+        known = self._known.get(site_of(request))
+        return known is not None and self._clock() < known.ask_at
 
     def terms_for(self, request: Request) -> RobotsTerms | None:
         site = site_of(request)
-        if site not in self._terms:
+        if site not in self._known:
             return None
-        return self._terms[site]  # counts as use
+        return self._known[site].terms  # counts as use
+
+    def error_for(self, request: Request) -> Exception | None:
+        """Return why its host cannot be reached at all, if that is so."""
+        known = self._known.get(site_of(request))
+        return None if known is None else known.error
 
     def obey(self, request: Request, slot: Slot) -> None:
         """Whichever slot a request goes through keeps to the terms of its site."""
@@ -140,33 +157,14 @@ class Robots:
             if not is_known:
                 self._listener.outside_hours(slot, terms.hours, wait)
 
-    def note_request(self, request: Request, site: str) -> None:
-        """This robots.txt is being asked for."""
-        if site in self._terms:
-            return
-        if site not in self._asked:
-            self._add(site, self._registry.slot_for(request))
-            self._foreign[site] = request
-            self._watch()
-        elif site in self._foreign:
-            self._foreign[site] = request  # redirected, or tried again
-
-    def sweep(self) -> None:
-        """Find robots.txt files that Scrapy's middleware asked for in vain."""
-        for site, request in list(self._foreign.items()):
-            if not self._engine.is_under_way(request):
-                self._log.info(
-                    "No robots.txt from %(site)s, crawling without its rules",
-                    {"site": public(site)},
-                )
-                self._over(site)
-
     async def ensure(self, ticket: Ticket, slot: Slot) -> bool:
-        """Return True when the rules of the request's host are known, or cannot be;
-        False when that takes long and the request should wait in the scheduler."""
+        """Return True when it is known what applies to the request's host, False when
+        that takes long and the request should wait in the scheduler."""
         request = ticket.request
         site = site_of(request)
-        if site in self._terms:
+        if site in self._known:
+            if site not in self._asked and not self.is_current(request):
+                self._begin(site, request)
             return True
         scheduled = ticket.came_as(slot)
         if scheduled and self._engine.is_closing:
@@ -175,7 +173,7 @@ class Robots:
             self._begin(site, request)
         asked = self._asked.get(site)
         if asked is None:
-            return True
+            return site in self._known
         turn: Deferred[bool] = Deferred()
         asked.waiting.append(turn)
         timer = None
@@ -186,7 +184,6 @@ class Robots:
         try:
             return await maybe_deferred_to_future(turn)
         finally:
-            ticket.go_on()
             if timer is not None:
                 timer.cancel()
 
@@ -195,77 +192,146 @@ class Robots:
         for sleeper in list(self._sleepers):
             _answer(sleeper, None)
 
-    def response_received(self, response: Response, request: Request) -> None:
-        site = robots_site(request)
-        if site is None:
-            return
-        if response.status < 400:
-            text = readable(response.body)
-            self._terms[site] = self._read(text, self.user_agent_for(request), site)
-        if OWN_FETCH not in request.meta:
-            self._over(site)
+    def learn(self, site: str, response: Response | None) -> bytes:
+        """Read a robots.txt, None if there is none. Return its rules."""
+        now = self._clock()
+        body, terms = b"", None
+        if response is not None and response.status < HTTPStatus.BAD_REQUEST:
+            body = response.body
+            assert response.request is not None
+            agent = user_agent_for(response.request, self._policy)
+            policy, log = self._policy, self._log
+            terms = read_terms(readable(body), site, agent, policy, log, now)
+        before = self._known.get(site)
+        self._known[site] = _Known(terms, now + USE_FOR, now)
+        if before is not None and before.failures:
+            self._log.reachable_again(site)
+        return body
 
     def _begin(self, site: str, page: Request) -> None:
-        request = robots_request(site, OWN_FETCH)
+        request = robots_request(site, "dont_retry")
         go_the_same_way(request, page)
+        if site in self._known:
+            request.priority = page.priority  # it need not be the next to go
         slot = self._registry.slot_for(request)
-        self._add(site, slot)
-        deferred_from_coro(self._fetch(site, request, slot))
-
-    def _add(self, site: str, slot: Slot | None) -> None:
         self._asked[site] = _Asked(slot, [])
-        if slot is not None:
+        if slot is not None and site not in self._known:
             self._blocking[slot] += 1
             slot.block(Block.ROBOTS)
-
-    def _over(self, site: str) -> None:
-        if site not in self._terms:
-            self._terms[site] = None
-        self._foreign.pop(site, None)
-        asked = self._asked.pop(site, None)
-        if asked is None:
-            return
-        for turn in asked.waiting:
-            _answer(turn, True)
-        if asked.slot is not None:
-            # First, since what is handed out next has to keep to it.
-            self._keep_to(self._terms.get(site), asked.slot)
-            self._blocking[asked.slot] -= 1
-            if not self._blocking[asked.slot]:
-                del self._blocking[asked.slot]  # the slot may be forgotten
-                asked.slot.unblock(Block.ROBOTS)
+        deferred_from_coro(self._fetch(site, request, slot))
 
     async def _fetch(self, site: str, request: Request, slot: Slot | None) -> None:
+        before = self._known.get(site)
         try:
-            for _ in range(1 + min(MAX_RESCHEDULES, self._policy.max_reschedules)):
-                await self._until_ready(slot)
-                if self._engine.is_closing:
-                    return
-                response = await self._engine.download(request.copy())
-                if response.status not in self._policy.http_codes | SERVER_ERRORS:
-                    return
-            self._log.warning(
-                "robots.txt of %(site)s was refused (%(status)d) for the last time, "
-                "crawling without its rules",
-                {"site": public(site), "status": response.status},
-            )
-        except Exception as error:  # a download may raise anything
-            self._log.info(
-                "No robots.txt from %(site)s: %(error)s: %(text)s",
-                {
-                    "site": public(site),
-                    "error": type(error).__name__,
-                    "text": printable(str(error)),
-                },
-            )
+            rules = await self._rules(site, request, slot)
+            if rules is not None and self._policy.obeys_robots:
+                await self._engine.teach_robots_txt(request, rules)
         finally:
-            self._over(site)
+            self._over(site, before)
 
-    async def _until_ready(self, slot: Slot | None) -> None:
+    async def _rules(
+        self, site: str, request: Request, slot: Slot | None
+    ) -> bytes | None:
+        """Return what is to be obeyed from now on; None where nothing has changed."""
+        began_at = self._clock()
+        not_before = -math.inf
+        known = self._known.get(site)
+        for nth in count(1 if known is None else known.failures + 1):
+            await self._until_ready(slot, not_before)
+            if self._engine.is_closing:
+                return None
+            answer = await ask(self._engine, request, nth, self._policy.http_codes)
+            if self._policy.obeys_robots:
+                self._engine.count_robots_txt(answer.response)
+            if answer.response is None and self._engine.is_closing:
+                return None
+            if answer.is_final:
+                if answer.response is None:
+                    self._log.unusable(site, answer.reason)
+                return self.learn(site, answer.response)
+            if known is not None:
+                self._stay_with(known, site, answer)
+                return None
+            now = self._clock()
+            if self._is_hopeless(answer, nth, now - began_at):
+                if self._policy.disallows_unreachable:
+                    return self._disallow(site, answer, nth, now - began_at)
+                return self._go_without(site, answer, nth)
+            gap = self._schedule.gap(nth)
+            not_before = now + gap
+            if nth == 1 and self._policy.disallows_unreachable:
+                patience = self._schedule.patience
+                self._log.requests_wait(site, answer.reason, patience)
+            if slot is not None and slot.block(Block.UNREACHABLE, not_before):
+                self._listener.robots_unreachable(slot, gap)
+        return None
+
+    def _is_hopeless(self, answer: RobotsAnswer, nth: int, seconds: float) -> bool:
+        return self._schedule.is_hopeless(
+            nth,
+            seconds,
+            was_sent=answer.error is None,
+            is_required=self._policy.disallows_unreachable,
+        )
+
+    def _stay_with(self, known: _Known, site: str, answer: RobotsAnswer) -> None:
+        now = self._clock()
+        known.failures += 1
+        known.ask_at = self._ask_again_at(site, known.failures)
+        if known.read_at is not None and known.failures == 1:
+            self._log.still_applies(site, answer.reason, now - known.read_at)
+
+    def _go_without(self, site: str, answer: RobotsAnswer, nth: int) -> bytes:
+        ask_at = self._ask_again_at(site, nth)
+        self._known[site] = _Known(None, ask_at, failures=nth)
+        obeys = self._policy.obeys_robots
+        self._log.goes_without(site, answer.reason, obeys=obeys)
+        return b""
+
+    def _disallow(
+        self, site: str, answer: RobotsAnswer, nth: int, seconds: float
+    ) -> bytes:
+        ask_at = self._ask_again_at(site, nth)
+        self._known[site] = _Known(None, ask_at, failures=nth, error=answer.error)
+        if answer.error is None:
+            self._log.disallows(site, answer.reason, seconds)
+        else:
+            self._log.not_there(site, answer.reason)
+        return _DISALLOW_ALL
+
+    def _ask_again_at(self, site: str, failures: int) -> float:
+        """Pages come first after a pause: to be sent, or to be dropped."""
+        slot = self._asked[site].slot
+        paused_until = -math.inf if slot is None else slot.blocked_until
+        gap = self._schedule.background_gap(failures)
+        return max(self._clock(), paused_until) + gap
+
+    def _over(self, site: str, before: _Known | None) -> None:
+        slot, waiting = self._asked.pop(site)
+        known = self._known.get(site)
+        # It may not be known: the spider closes.
+        may_go = known is not None or not self._policy.obeys_robots
+        for turn in waiting:
+            _answer(turn, may_go)
+        if slot is None:
+            return
+        # First, since what is handed out next has to keep to it.
+        if known is not None:
+            if before is not None and _delay(known) < _delay(before):
+                slot.forget_robots()
+            self._keep_to(known.terms, slot)
+        if before is None:
+            self._blocking[slot] -= 1
+            if not self._blocking[slot]:
+                del self._blocking[slot]  # the slot may be forgotten
+                slot.unblock(Block.ROBOTS)
+
+    async def _until_ready(self, slot: Slot | None, not_before: float) -> None:
         """Wait here, where it takes no place in the downloader."""
-        while slot is not None and not self._engine.is_closing:
-            wait = slot.ready_at - time.monotonic()
-            if wait <= SHORT_WAIT:
+        while not self._engine.is_closing:
+            at = not_before if slot is None else max(not_before, slot.ready_at)
+            wait = at - self._clock()
+            if wait <= (0.0 if slot is None else SHORT_WAIT):
                 return
             sleeper: Deferred[None] = Deferred()
             timer = call_later(wait, _answer, sleeper, None)
@@ -275,42 +341,9 @@ class Robots:
             self._sleepers.discard(sleeper)
             timer.cancel()
 
-    def user_agent_for(self, request: Request) -> str:
-        if self._policy.robots_user_agent:
-            return self._policy.robots_user_agent
-        own = request.headers.get("User-Agent") or self._policy.user_agent
-        return to_unicode(own, errors="replace")
 
-    def _read(self, text: str, agent: str, site: str) -> RobotsTerms | None:
-        nonsense = first_nonsense(text)
-        if nonsense is not None:
-            self._log.warning(
-                "robots.txt of %(site)s says %(line)r, which makes no sense and "
-                "is ignored",
-                {"site": public(site), "line": nonsense[:100]},
-            )
-        asked = Directives.read(text, agent)
-        delay = asked.delay_within(self._policy.robots_max_delay)
-        if not delay and asked.hours is None:
-            return None
-        if asked.delay and delay < asked.delay:
-            self._log.warning(
-                "robots.txt of %(site)s asks for %(asked).6g s between requests; "
-                "POLITENESS_ROBOTS_MAX_DELAY makes it %(delay).6g s",
-                {"site": public(site), "asked": asked.delay, "delay": delay},
-            )
-        elif delay >= _LONG_DELAY:
-            self._log.warning(
-                "robots.txt of %(site)s asks for %(delay).6g s between requests, so "
-                "1,000 pages will take %(span)s; POLITENESS_ROBOTS_MAX_DELAY would "
-                "reduce that",
-                {
-                    "site": public(site),
-                    "delay": delay,
-                    "span": duration(1000 * delay),
-                },
-            )
-        return RobotsTerms(delay, time.monotonic(), asked.hours)
+def _delay(known: _Known) -> float:
+    return 0.0 if known.terms is None else known.terms.delay
 
 
 def _answer(turn: Deferred[_T], value: _T) -> None:

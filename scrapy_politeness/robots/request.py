@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import math
+from typing import TYPE_CHECKING
+
 from scrapy import Request
 from scrapy.http.request import NO_CALLBACK
 from scrapy.utils.httpobj import urlparse_cached
 
+from scrapy_politeness.core.outcome import TOO_MANY_REQUESTS, Outcome, Verdict
 from scrapy_politeness.robots.rules import MAX_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
+    from scrapy_politeness.core.slot import Slot
 
 # Scrapy's robots middleware asks for robots.txt with this priority.
 _PRIORITY = 1000
 
-# Marks the requests of this package, which repeats them itself.
+# Marks the requests of this package, which repeats them itself, with their number.
 OWN_FETCH = "_politeness_robots"
 
-# A host that cannot even serve its robots.txt is asked a few times, ever more slowly;
-# its pages are not held back for hours.
+# Where Scrapy alone reads it, a robots.txt that is refused is requested a few times
+# more; pages are not held back for hours.
 MAX_RESCHEDULES = 3
+
 SERVER_ERRORS = frozenset(range(500, 600))
 
 _SIZE_LIMIT = "download_maxsize"
@@ -45,6 +55,23 @@ def robots_request(site: str, *marks: str) -> Request:
         # The rules of a host outside allowed_domains hold, too, where it is crawled.
         meta=dict.fromkeys(("dont_obey_robotstxt", "allow_offsite", *marks), True),
     )
+
+
+def refusals_of(slot: Slot, codes: AbstractSet[int]) -> AbstractSet[int]:
+    """Return which status codes of a robots.txt mean "too fast": a host that cannot
+    even serve that is asked more slowly."""
+    never_served = slot.served_sent_at == -math.inf
+    return codes | SERVER_ERRORS if never_served else codes
+
+
+def judged(request: Request, outcome: Outcome) -> Outcome:
+    """Return what the answer to a request for robots.txt means for its host. That this
+    one file fails again and again says nothing about the rate."""
+    is_repeated = request.meta.get(OWN_FETCH, 1) > 1
+    is_explicit = outcome.reason.startswith(TOO_MANY_REQUESTS)
+    if is_repeated and outcome.verdict.is_overload and not is_explicit:
+        return outcome._replace(verdict=Verdict.FAILED)
+    return outcome
 
 
 def site_of(request: Request) -> str:

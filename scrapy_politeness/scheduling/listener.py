@@ -36,3 +36,6 @@ class Listener(Protocol):
     def robots_delay(self, slot: Slot, delay: float) -> None: ...
 
     def outside_hours(self, slot: Slot, hours: Hours, seconds: float) -> None: ...
+
+    def robots_unreachable(self, slot: Slot, seconds: float) -> None:
+        """Nothing is sent for that time, after which robots.txt is requested again."""

@@ -182,7 +182,7 @@ class Gauge:
             "tickets": len(parts.tickets),
             "sent": parts.tickets.sent,
             "lines": len(parts.gate._slots),
-            "robots": len(parts.robots._terms),
+            "robots": len(parts.robots._known),
             "robots_asked": len(parts.robots._asked),
             "sleepers": len(parts.robots._sleepers),
             "tallies": len(parts.census_taker.tallies),

@@ -259,9 +259,19 @@ def test_check_asks_once_whatever_the_answer_is(
         "check", f"{shop.url}/page/1", "-s", "POLITENESS_EXEMPT=", cwd=tmp_path
     )
     assert expected in told.out
+    assert "unreachable: pages would be fetched without it" in told.out
     assert told.exit_code == int(robots.drop)
     assert "Traceback" not in told.err
     assert len(shop.arrivals) == 1
+
+
+def test_check_says_what_an_unreachable_robots_txt_means(
+    site: Callable[..., Site], tmp_path: Path
+) -> None:
+    shop = site(5, robots=Answer(503))
+    settings = ("-s", "POLITENESS_EXEMPT=", "-s", "ROBOTSTXT_OBEY=1")
+    told = apart("check", f"{shop.url}/page/1", *settings, cwd=tmp_path)
+    assert "unreachable: requests would wait for it" in told.out
 
 
 def test_check_of_a_host_that_nothing_limits_says_why(

@@ -5,17 +5,9 @@ from __future__ import annotations
 import time
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
-from unittest.mock import Mock
 
 import pytest
-from scrapy import Request
-from scrapy.http import Response
-from scrapy.http.request import NO_CALLBACK
-from scrapy.settings import Settings
 
-from scrapy_politeness.config.policy import Policy
-from scrapy_politeness.robots.fetching import Robots
-from scrapy_politeness.robots.request import OWN_FETCH
 from tests.support.crawl import REACTORS, Reactor, crawl, start_crawl
 from tests.support.settings import fixed
 from tests.support.site import Answer
@@ -24,6 +16,8 @@ from tests.support.spiders import Pages
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from scrapy.http import Response
 
     from tests.support.site import Site
 
@@ -187,25 +181,6 @@ def test_learned_rates_stay_above_the_crawl_delay(site: Callable[..., Site]) -> 
     settings = {"POLITENESS_START_RATE": 5, "POLITENESS_RAISE_AFTER": 2}
     crawl(urls=server.page_urls(), settings=settings)
     assert min(server.gaps()) > 0.1 - server.jitter
-
-
-@pytest.mark.parametrize("status", [429, 500, 503])
-@pytest.mark.parametrize("obey", [True, False])
-def test_robots_txt_that_cannot_be_served_slows_us_down(
-    site: Callable[..., Site], status: int, obey: bool
-) -> None:
-    server = site(4, robots=Answer(status))
-    settings: dict[str, Any] = {
-        "POLITENESS_START_RATE": 8,
-        "POLITENESS_BACKOFF_BASE": 0.1,
-        "ROBOTSTXT_OBEY": obey,
-    }
-    result = crawl(urls=server.page_urls(), settings=settings)
-    assert len(result.items) == 4
-    # Asked four times, with pauses of 0.1, 0.2, 0.4 and 0.8 s.
-    assert [a.path for a in server.arrivals[:4]] == ["/robots.txt"] * 4
-    assert robots_requests(server) == 4
-    assert server.arrivals[4].at - server.arrivals[0].at > 1.5 - server.jitter
 
 
 def test_a_host_without_robots_txt_is_asked_once(site: Callable[..., Site]) -> None:
@@ -433,53 +408,3 @@ def test_the_crawl_falls_silent_when_the_visit_time_ends(
     assert END - 4 < latest < END + 1 + server.lost
     assert result.log.count("from 06:00 to 08:45 UTC; pausing for 21 h") == 1
     assert result.log.count(CLOSED) == 1
-
-
-class Library:
-    """Two sites are remembered; ``arrive`` brings a robots.txt."""
-
-    def __init__(self) -> None:
-        self.robots = Robots(
-            Policy.read(Settings()),
-            engine=Mock(),
-            registry=Mock(slot_for=lambda request: None),
-            listener=Mock(),
-            spider=None,
-            watch=lambda: None,
-            remembered=2,
-        )
-
-    def ask(self, site: str, **meta: bool) -> Request:
-        request = Request(
-            f"https://{site}/robots.txt",
-            callback=NO_CALLBACK,
-            meta={"dont_obey_robotstxt": True, **meta},
-        )
-        self.robots.note_request(request, f"https://{site}")
-        return request
-
-    def arrive(self, site: str, **meta: bool) -> None:
-        request = self.ask(site, **meta)
-        response = Response(request.url, body=DELAY.encode())
-        self.robots.response_received(response, request)
-
-    def knows(self, site: str) -> bool:
-        return self.robots.terms_for(Request(f"https://{site}/page")) is not None
-
-
-def test_the_sites_visited_last_are_remembered() -> None:
-    library = Library()
-    library.arrive("a.example")
-    library.arrive("b.example")
-    assert library.knows("a.example")
-    library.arrive("c.example")
-    sites = ["a.example", "b.example", "c.example"]
-    assert [library.knows(site) for site in sites] == [True, False, True]
-
-
-def test_a_site_that_is_being_asked_for_is_not_forgotten() -> None:
-    library = Library()
-    library.arrive("a.example", **{OWN_FETCH: True})
-    for site in ("b.example", "c.example", "d.example"):
-        library.arrive(site)
-    assert library.knows("a.example")

@@ -59,9 +59,8 @@ def robots_txt_is_understood_or_not(body: bytes, status: int) -> None:
     robots = crawls.parts().robots
     request = robots_request(f"http://{host}")
     with watched():
-        robots.response_received(
-            Response(request.url, status=status, body=body), request
-        )
+        response = Response(request.url, status=status, body=body, request=request)
+        robots.learn(f"http://{host}", response)
         terms = robots.terms_for(request)
     if terms is None:
         return

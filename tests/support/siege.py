@@ -242,7 +242,7 @@ ATTACKS = (
     Attack(
         "a robots.txt that unpacks to that size",
         _robots(_bomb),
-        ("No robots.txt from http://{}",),
+        ("robots.txt of http://{}", "cannot be used ("),
         frozenset({200}),
     ),
     Attack(
