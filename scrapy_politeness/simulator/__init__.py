@@ -9,6 +9,7 @@
 
 from scrapy_politeness.simulator.failures import (
     BrokenPages,
+    ClosingPort,
     Downtime,
     FewConnections,
     RandomFailures,
@@ -41,6 +42,7 @@ from scrapy_politeness.simulator.servers import (
 __all__ = [
     "Balancer",
     "BrokenPages",
+    "ClosingPort",
     "ConnectionLimit",
     "Downtime",
     "FewConnections",

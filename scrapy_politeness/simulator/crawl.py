@@ -12,6 +12,11 @@ from scrapy_politeness.core.outcome import TOO_MANY_REQUESTS, Outcome, Verdict
 # The default of POLITENESS_MAX_RESCHEDULES.
 _MOST_RESCHEDULES = 20
 
+# The default of RETRY_TIMES, for connections that are cut; and how often a page is
+# rescheduled instead, where a host cuts many.
+_RETRY_TIMES = 2
+_MOST_NOISE = 6
+
 
 @dataclass(frozen=True, slots=True)
 class GivenUpPage:
@@ -27,6 +32,9 @@ class _Failing:
     failures: Failures
     first_at: float
     tries: int = 1
+    # Of these, connections that were cut.
+    cut: int = 0
+    was_cut: bool = False
 
     @property
     def is_known(self) -> bool:
@@ -83,6 +91,12 @@ class Crawl:
             return self._next - 1
         return heappop(self._behind)[1]
 
+    def known(self, page: int, outcome: Outcome) -> Outcome:
+        """Add what is known of the page."""
+        if page in self._failing and outcome.verdict.may_be_block:
+            return replace(outcome, is_repeated=True)
+        return outcome
+
     def settle(
         self, page: int, outcome: Outcome, sent_at: float, now: float
     ) -> Outcome:
@@ -95,6 +109,11 @@ class Crawl:
             self.served += 1
             self._failing.pop(page, None)
             self._others -= not was_known
+        elif outcome.is_block or outcome.verdict is Verdict.UNREACHABLE:
+            if failing is None:
+                failing = self._failing[page] = _Failing(Failures(now), now, 0)
+            failing.tries += 1
+            failing.was_cut = not outcome.is_block
         else:
             failing = self._failed(page, failing, now)
             self._others -= failing.is_known and not was_known
@@ -106,22 +125,43 @@ class Crawl:
             self._hurry(now)
         return outcome
 
-    def put_back(self, page: int, now: float, pause: float) -> None:
+    def put_back(
+        self, page: int, now: float, pause: float, *, is_noisy: bool = False
+    ) -> None:
         """Retry a page that has failed, or give it up. Nothing will be sent during the
-        ``pause``."""
+        ``pause``. ``is_noisy`` says that the host cuts many connections."""
         failing = self._failing[page]
+        if failing.was_cut:
+            self._retry(page, failing, now, is_noisy=is_noisy)
+            return
         alone = not self._others
         at = self._persistence.next_try(failing.failures, now, alone=alone)
         if at == math.inf or failing.tries > _MOST_RESCHEDULES:
-            del self._failing[page]
-            seconds = now - failing.first_at
-            self.given_up.append(GivenUpPage(page, failing.tries, seconds))
+            self._give_up(page, failing, now)
         elif at > now:
             heappush(self._held, (at, page))
         else:
             # Others have to go first after the pause, to see whether they are served.
             until = now + pause + self._persistence.behind
             heappush(self._behind, (until, page))
+
+    def _retry(
+        self, page: int, failing: _Failing, now: float, *, is_noisy: bool
+    ) -> None:
+        """As Scrapy does, behind all others."""
+        failing.cut += 1
+        failing.was_cut = False
+        most = _RETRY_TIMES + (_MOST_NOISE if is_noisy else 0)
+        if failing.cut > most:
+            self._give_up(page, failing, now)
+        else:
+            heappush(self._behind, (math.inf, page))
+
+    def _give_up(self, page: int, failing: _Failing, now: float) -> None:
+        del self._failing[page]
+        self._others -= not failing.is_known
+        seconds = now - failing.first_at
+        self.given_up.append(GivenUpPage(page, failing.tries, seconds))
 
     def _failed(self, page: int, failing: _Failing | None, now: float) -> _Failing:
         if failing is None:

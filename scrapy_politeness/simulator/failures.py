@@ -27,7 +27,7 @@ def refused(reason: str = "503", retry_after: float | None = None) -> Failure:
 
 
 def error(reason: str = "ConnectionLost") -> Failure:
-    """For a connection that is reset, or a response such as 500."""
+    """For a connection that is reset, or the 502 of a gateway."""
     return lambda at: Reply(at, False, None, None, reason, broken=True)
 
 
@@ -137,3 +137,23 @@ class FewConnections(Wrapper):
 
     def allowed(self, start: float, end: float) -> float:
         return min((end - start) * self.rate, self.server.allowed(start, end))
+
+
+class ClosingPort(Wrapper):
+    """Does not refuse a request above its limit, but closes its port for that many
+    ``seconds``; ``closed_at`` has the moments."""
+
+    def __init__(self, server: Server, seconds: float) -> None:
+        super().__init__(server)
+        self._seconds = seconds
+        self._shut = error("ConnectionRefused")
+        self.closed_at: list[float] = []
+
+    def arrive(self, now: float, page: int = 0) -> Reply:
+        if self.closed_at and now < self.closed_at[-1] + self._seconds:
+            return self._shut(now)
+        reply = self.server.arrive(now, page)
+        if reply.served:
+            return reply
+        self.closed_at.append(now)
+        return self._shut(now)

@@ -111,6 +111,15 @@ class _Client:
         self.sent += 1
         return self.sent - 1
 
+    def judged(self, permit: Permit, outcome: Outcome) -> Outcome:
+        """Only our own law tells a row of failures from accidents."""
+        judge = getattr(self.law, "judged", None)
+        return outcome if judge is None else judge(permit, outcome)
+
+    @property
+    def is_noisy(self) -> bool:
+        return getattr(self.law, "cuts_connections", False)
+
     @property
     def is_done(self) -> bool:
         return self.crawl is not None and self.crawl.is_over
@@ -194,10 +203,12 @@ class _Run:
         verdict, reason = outcome.verdict, outcome.reason
         crawl, law = client.crawl, client.law
         if crawl is not None:
+            outcome = client.judged(permit, crawl.known(page, outcome))
             outcome = crawl.settle(page, outcome, sent_at, now)
         change = law.settle(permit, outcome, now, self._random.random())
         if crawl is not None and verdict is not Verdict.SERVED:
-            crawl.put_back(page, now, pause=max(0.0, law.ready_at - now))
+            pause = max(0.0, law.ready_at - now)
+            crawl.put_back(page, now, pause, is_noisy=client.is_noisy)
         client.plan()
         log = client.log
         log.trace.note(now, change.new_rate)
@@ -223,7 +234,7 @@ class _Run:
 
 def _outcome(reply: Reply) -> Outcome:
     if not reply.served:
-        verdict = Verdict.FAILED if reply.broken else Verdict.REFUSED
+        verdict = Verdict.UNREACHABLE if reply.broken else Verdict.REFUSED
         return Outcome(verdict, reply.reason, reply.retry_after, reply.quota)
     if reply.quota is None:
         return _SERVED

@@ -31,7 +31,7 @@ OVER_LIMIT = TOO_MANY_REQUESTS
 
 class Reply(NamedTuple):
     """``at`` is when the server has answered; infinite if it never does. A ``broken``
-    reply is an error, such as a reset or a 500, and not a refusal."""
+    reply is a connection that was refused or cut, or the 502 of a gateway."""
 
     at: float
     served: bool
