@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from functools import partial
 from typing import TYPE_CHECKING
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from scrapy_politeness.core.slot import Slot
     from scrapy_politeness.scheduling.tickets import Ticket
 
+logger = logging.getLogger(__name__)
+
 # On a host that cuts many connections, a page is rescheduled this many times for that;
 # after that, Scrapy's own retries have to do.
 _MOST_NOISE = 6
@@ -55,6 +58,7 @@ class PolitenessMiddleware:
 
     def __init__(self, crawler: Crawler) -> None:
         self._parts = parts_if_enabled(crawler, type(self).__name__)
+        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
         self._handing_back = HandingBack(self._parts, crawler.spider)
         addresses = crawler.settings.getint("CONCURRENT_REQUESTS_PER_IP")
         self._by_address = addresses > 0 and not HAS_THROTTLER

@@ -61,8 +61,8 @@ def crawl(
         (refused(), Verdict.REFUSED, "503", None),
         (refused("429", 60.0), Verdict.REFUSED, "429", 60.0),
         (unanswered, Verdict.TIMED_OUT, "timeout", None),
-        (error(), Verdict.FAILED, "ConnectionLost", None),
-        (error("500"), Verdict.FAILED, "500", None),
+        (error(), Verdict.UNREACHABLE, "ConnectionLost", None),
+        (error("502"), Verdict.UNREACHABLE, "502", None),
     ],
 )
 def test_a_share_of_the_requests_fails(
@@ -104,7 +104,7 @@ def test_noise_may_end() -> None:
     [
         (refused(), Verdict.REFUSED),
         (unanswered, Verdict.TIMED_OUT),
-        (error(), Verdict.FAILED),
+        (error(), Verdict.UNREACHABLE),
     ],
 )
 def test_in_an_outage_everything_fails(failure: Failure, verdict: Verdict) -> None:
