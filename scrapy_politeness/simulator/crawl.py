@@ -94,7 +94,7 @@ class Crawl:
     def known(self, page: int, outcome: Outcome) -> Outcome:
         """Add what is known of the page."""
         if page in self._failing and outcome.verdict.may_be_block:
-            return replace(outcome, is_repeated=True)
+            return outcome._replace(is_repeated=True)
         return outcome
 
     def settle(
