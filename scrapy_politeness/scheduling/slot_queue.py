@@ -111,7 +111,9 @@ class SlotQueue:
 
     def pop(self) -> Request | None:
         if not self._backlog and not self._is_shared:
-            self._backlog.tidy()
+            if self._nothing_before < math.inf:
+                self._nothing_before = math.inf
+                self._backlog.tidy()
             return None
         now = time.monotonic()
         if now < self._nothing_before and self._has_all(self._tickets.keys()):
