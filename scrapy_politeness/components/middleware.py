@@ -194,11 +194,13 @@ class PolitenessMiddleware:
         return flight.route.slot.judged(flight.permit, outcome)
 
     def _slot_for(self, request: Request) -> Slot | None:
-        ticket = self._parts.tickets.get(request)
-        if ticket is not None and ticket.is_still_of_its_slot and not self._by_address:
-            assert ticket.route is not None
-            return ticket.route.slot
-        return self._parts.registry.slot_for(request)
+        registry = self._parts.registry
+        # Both may give the request another slot than it had when it was queued.
+        if not self._by_address and not registry.has_splits:
+            ticket = self._parts.tickets.get(request)
+            if ticket is not None and (slot := ticket.chosen_slot) is not None:
+                return slot
+        return registry.slot_for(request)
 
     def _begin(self, request: Request) -> Ticket:
         earlier = self._parts.tickets.get(request)

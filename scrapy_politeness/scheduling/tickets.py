@@ -87,9 +87,11 @@ class Ticket:
         return self.by_queue and self.route is not None and self.route.slot is slot
 
     @property
-    def is_still_of_its_slot(self) -> bool:
-        """Tell whether it is claimed, and no middleware has chosen another slot."""
-        return self.route is not None and self._chosen == _chosen(self.request)
+    def chosen_slot(self) -> Slot | None:
+        """The slot that it has a claim on, unless a middleware has chosen another."""
+        if self.route is None or self._chosen != _chosen(self.request):
+            return None
+        return self.route.slot
 
     def claim(self, route: Route, now: float) -> None:
         """The queue hands the request out."""
