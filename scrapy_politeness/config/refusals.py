@@ -11,6 +11,7 @@ from typing import Any
 
 from scrapy_politeness.config import rules
 from scrapy_politeness.config.slots import Key, names
+from scrapy_politeness.core.text import escaped
 
 _EXAMPLE = '[{"host": "example.org", "body": "unusual traffic", "means": "too fast"}]'
 
@@ -52,7 +53,8 @@ def _pattern(value: Any) -> re.Pattern[str]:
     try:
         return re.compile(value, re.IGNORECASE)
     except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"must be a regular expression; {error}") from None
+        reason = escaped(str(error))
+        raise ValueError(f"must be a regular expression; {reason}") from None
 
 
 def _header(value: Any) -> tuple[str, re.Pattern[str]]:

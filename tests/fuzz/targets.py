@@ -13,6 +13,7 @@ from tests.fuzz import (
     scripted,
     shared,
     stored,
+    walled,
 )
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ TARGETS: dict[str, Callable[[], Any]] = {
     "retry-after": headers.retry_after_is_a_time,
     "quota": headers.quota_is_one,
     "answers": headers.answers_keep_the_crawl_polite,
+    "walls": walled.walls_are_known_or_not,
+    "refusals": walled.rules_hold_or_are_errors,
     "robots": robots.robots_txt_is_understood_or_not,
     "robots-delay": robots.delays_are_found_among_garbage,
     "notation": configured.notation_is_a_limit_or_an_error,
