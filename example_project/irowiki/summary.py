@@ -100,7 +100,7 @@ def _verdict(spider: IrowikiSpider, counts: Counts, reason: str) -> tuple[int, s
             return logging.WARNING, f"Possibly incomplete: {'; '.join(suspicions)}."
         again = " To archive the wiki again, rename the folder."
         return logging.INFO, f"Nothing is missing.{again if _was_idle(spider) else ''}"
-    if reason != "finished":
+    if reason not in ("finished", "politeness_blocked"):
         return logging.INFO, "To resume, run the same command again."
     return logging.ERROR, (
         f"MISSING: {', '.join(gaps)}"

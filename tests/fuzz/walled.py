@@ -126,8 +126,10 @@ def rules_hold_or_are_errors(rules: list[dict[str, Any]]) -> None:
         try:
             known = refusal_rules(rules)
         except ValueError as error:
-            assert str(error).isprintable()
-            return
+            known, message = (), str(error)
+        else:
+            message = ""
+    assert message.isprintable()
     for rule in known:
         assert any((rule.status, rule.header, rule.url, rule.redirect, rule.body))
         assert rule.wait is None or rule.wait >= 0
