@@ -198,7 +198,7 @@ class PolitenessMiddleware:
         # Both may give the request another slot than it had when it was queued.
         if not self._by_address and not registry.has_splits:
             ticket = self._parts.tickets.get(request)
-            if ticket is not None and (slot := ticket.chosen_slot) is not None:
+            if ticket is not None and (slot := ticket.claimed_slot) is not None:
                 return slot
         return registry.slot_for(request)
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 from scrapy_politeness.config.refusals import Meaning
 from scrapy_politeness.core.outcome import Outcome, Verdict
-from scrapy_politeness.http.quota_headers import read_quota
-from scrapy_politeness.http.retry_after import retry_after
-from scrapy_politeness.http.scrapy_internals import (
+from scrapy_politeness.http.download_errors import (
     NEVER_SENT,
     OUR_OWN_DOING,
     is_connection_failure,
     is_proxy_failure,
     is_timeout,
-    proxy_of,
 )
+from scrapy_politeness.http.quota_headers import read_quota
+from scrapy_politeness.http.retry_after import retry_after
+from scrapy_politeness.http.scrapy_internals import proxy_of
 from scrapy_politeness.http.walls import wall_of
 
 if TYPE_CHECKING:

@@ -6,25 +6,22 @@ import asyncio
 import re
 import socket
 import sys
-from errno import ETIMEDOUT
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from scrapy import exceptions, signals
-from scrapy.core.downloader.handlers.http11 import TunnelError
+from scrapy import signals
 from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
 from scrapy.utils import _compression
 from scrapy.utils.asyncio import is_asyncio_available
 from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.misc import build_from_crawler, load_object
-from twisted.internet import defer, error
+from twisted.internet import defer
 from twisted.internet.threads import deferToThread
-from twisted.web.client import ResponseFailed
 
 from scrapy_politeness.http.throttler import HAS_THROTTLER, scopes_of, slot_of_scopes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, KeysView
+    from collections.abc import Callable, Collection, KeysView
 
     from scrapy import Request
     from scrapy.core.downloader import Downloader
@@ -33,7 +30,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-DOWNLOAD_SLOT = _SLOT = "download_slot"
+_SLOT = "download_slot"
 # Marks a slot that the downloader itself wrote into a request's meta. A redirect or a
 # copied ``response.meta`` carries that to other hosts (Scrapy issue 2141); a slot that
 # the user chose has no such mark, and stays.
@@ -42,54 +39,6 @@ _STAMP = "_politeness_stamp"
 _SCOPES = "throttling_scopes"
 _SCRAPYS_STAMP = "_throttler_stamped_download_slot"
 
-
-def _added_in_2_15(name: str, before: type[Exception]) -> type[Exception]:
-    """Scrapy wraps the errors of its download handlers from 2.15 on."""
-    found: type[Exception] = getattr(exceptions, name, before)
-    return found
-
-
-_REFUSED = _added_in_2_15("DownloadConnectionRefusedError", error.ConnectError)
-
-_TIMEOUTS: tuple[type[Exception], ...] = (
-    TimeoutError,
-    defer.TimeoutError,
-    error.TimeoutError,
-    error.TCPTimedOutError,
-    _added_in_2_15("DownloadTimeoutError", error.TimeoutError),
-)
-# Refused, reset or cut, at whatever moment.
-_CONNECTION_FAILURES: tuple[type[Exception], ...] = (
-    OSError,
-    error.ConnectError,
-    error.ConnectionClosed,
-    ResponseFailed,
-    _REFUSED,
-    _added_in_2_15("DownloadFailedError", ResponseFailed),
-    _added_in_2_15("ResponseDataLossError", ResponseFailed),
-)
-# Nothing was asked of the host.
-NEVER_SENT: tuple[type[Exception], ...] = (
-    exceptions.IgnoreRequest,
-    exceptions.NotSupported,
-    _added_in_2_15("UnsupportedURLSchemeError", exceptions.NotSupported),
-    error.DNSLookupError,
-    socket.gaierror,
-    _added_in_2_15("CannotResolveHostError", error.DNSLookupError),
-)
-# We stopped the download: the answer was too large, or no longer wanted.
-OUR_OWN_DOING: tuple[type[Exception], ...] = (
-    defer.CancelledError,
-    _added_in_2_15("DownloadCancelledError", defer.CancelledError),
-    exceptions.StopDownload,
-)
-
-# What Scrapy's handler for aiohttp wraps when the proxy opens no tunnel; by name, since
-# aiohttp is optional.
-_TUNNEL_REFUSED = "ClientHttpProxyError"
-
-# Causes may form a cycle.
-_MOST_CAUSES = 100
 
 # Where HttpProxyMiddleware puts the credentials from the proxy's URL.
 _PROXY_CREDENTIALS = "Proxy-Authorization"
@@ -197,7 +146,7 @@ class Engine:
         """Return the downloader's name for the slot of a request, and whether that is
         its host, rather than an address or a name that the user chose."""
         _drop_stale_slot(request)
-        if (chosen := _chosen_slot(request)) is not None:
+        if (chosen := chosen_slot(request)) is not None:
             return chosen, False
         host = host_of(request)
         try:
@@ -214,7 +163,7 @@ class Engine:
     def has_chosen_slot(request: Request) -> bool:
         """Tell whether the user named the downloader's slot of a request, for which
         ``slot_name`` was called."""
-        return _chosen_slot(request) is not None
+        return chosen_slot(request) is not None
 
     @property
     def names_by_address(self) -> bool:
@@ -286,25 +235,6 @@ async def in_thread(work: Callable[[], _T]) -> _T:
     return await deferToThread(work)
 
 
-def is_timeout(exception: Exception) -> bool:
-    """Third-party download handlers may have their own error: Playwright's is only
-    called TimeoutError. Without a reactor, a connection that the system gave up on is
-    reported as refused."""
-    return (
-        isinstance(exception, _TIMEOUTS)
-        or any(
-            kind.__name__ == TimeoutError.__name__ for kind in type(exception).__mro__
-        )
-        or any(
-            getattr(cause, "errno", None) == ETIMEDOUT for cause in _causes(exception)
-        )
-    )
-
-
-def is_connection_failure(exception: Exception) -> bool:
-    return isinstance(exception, _CONNECTION_FAILURES)
-
-
 def host_of(message: Request | Response) -> str:
     try:
         return (urlparse_cached(message).hostname or NO_HOST).removesuffix(_ROOT)
@@ -318,23 +248,6 @@ def proxy_of(request: Request) -> str:
     # The rest of the URL may be secret.
     address = str(proxy or "").rpartition("@")[2].rpartition("//")[2]
     return re.split("[/?#]", address, maxsplit=1)[0].lower()
-
-
-def is_proxy_failure(exception: Exception) -> bool:
-    """Tell whether a request that goes through a proxy got no further."""
-    # The proxy is the only peer to connect to.
-    return isinstance(exception, (_REFUSED, error.ConnectError, TunnelError)) or any(
-        type(cause).__name__ == _TUNNEL_REFUSED for cause in _causes(exception)
-    )
-
-
-def _causes(exception: BaseException) -> Iterator[BaseException]:
-    cause: BaseException | None = exception
-    for _ in range(_MOST_CAUSES):
-        if cause is None:
-            return
-        yield cause
-        cause = cause.__cause__
 
 
 def go_the_same_way(request: Request, other: Request) -> None:
@@ -363,7 +276,8 @@ def _drop_stale_slot(request: Request) -> None:
             del meta[_SLOT], meta[name]
 
 
-def _chosen_slot(request: Request) -> str | None:
-    """Return the slot that the user named, after ``_drop_stale_slot``."""
+def chosen_slot(request: Request) -> str | None:
+    """Return the slot that the user or a middleware named, after
+    ``_drop_stale_slot``."""
     scopes = request.meta.get(_SCOPES)
     return request.meta.get(_SLOT) if scopes is None else slot_of_scopes(scopes)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from scrapy.http.request import NO_CALLBACK
 
-from scrapy_politeness.http.scrapy_internals import DOWNLOAD_SLOT
+from scrapy_politeness.http.scrapy_internals import chosen_slot
 from scrapy_politeness.scheduling.slot_names import SLOT
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Ticket:
         return self.by_queue and self.route is not None and self.route.slot is slot
 
     @property
-    def chosen_slot(self) -> Slot | None:
+    def claimed_slot(self) -> Slot | None:
         """The slot that it has a claim on, unless a middleware has chosen another."""
         if self.route is None or self._chosen != _chosen(self.request):
             return None
@@ -211,8 +211,7 @@ def _kind(request: Request) -> str:
 
 
 def _chosen(request: Request) -> tuple[object, object]:
-    meta = request.meta
-    return meta.get(DOWNLOAD_SLOT), meta.get(SLOT)
+    return chosen_slot(request), request.meta.get(SLOT)
 
 
 class Tickets(dict["Request", Ticket]):
