@@ -66,7 +66,7 @@ class PoliteQueue(SlotQueue):
             found=self._plan,
         )
         super().__init__(parts, self._shared)
-        parts.engine.when_done(self._shared.done)
+        self._shared.hears_of_ends = parts.engine.when_done(self._shared.done)
         self._watch = Watch(self._show_life)
         spider.crawler.signals.connect(self._spider_idle, signals.spider_idle)
         spider.crawler.signals.connect(self._spider_closed, signals.spider_closed)

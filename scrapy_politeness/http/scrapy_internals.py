@@ -71,19 +71,20 @@ class Engine:
         slot = self._crawler.engine._slot  # type: ignore[union-attr,unused-ignore]
         return () if slot is None else slot.inprogress
 
-    def when_done(self, note: Callable[[Request], None]) -> None:
-        """Have ``note`` called with each request when it leaves what is in progress.
-        Scrapy has no signal for that."""
+    def when_done(self, note: Callable[[Request], None]) -> bool:
+        """Have ``note`` called with each request when it leaves what is in progress,
+        for which Scrapy has no signal. Return whether that is possible."""
         slot = self._crawler.engine._slot  # type: ignore[union-attr,unused-ignore]
         remove = getattr(slot, "remove_request", None)
         if slot is None or remove is None:
-            return
+            return False
 
         def remove_request(request: Request) -> None:
             note(request)
             remove(request)
 
         slot.remove_request = remove_request  # type: ignore[method-assign]
+        return True
 
     def wake(self) -> None:
         """Make the engine ask the scheduler for requests."""

@@ -113,6 +113,8 @@ class SharedBacklog:
         self._kept_fingerprints: set[Fingerprint | None] = set()
         self._filtered: tuple[Request, Fingerprint] | None = None
         self._taken: dict[Request, int] = {}
+        # Whether ``done`` is called.
+        self.hears_of_ends = False
         self._is_away = False
         self.look_at = time.monotonic()
 
@@ -245,11 +247,14 @@ class SharedBacklog:
 
     def _ask(self, slot_key: str | None, most_new: int) -> PopReply | None:
         doubtful = self._next_doubtful() if self._was_late else []
-        at_work = bool(self._in_progress())
+        in_progress = self._in_progress()
+        if not self.hears_of_ends:
+            for request in [each for each in self._taken if each not in in_progress]:
+                self.done(request)
         try:
             self._send_kept()
             reply = self._queue.pop(
-                slot_key, self._known, most_new, doubtful, at_work=at_work
+                slot_key, self._known, most_new, doubtful, at_work=bool(in_progress)
             )
         except AWAY as error:
             self._part(error)

@@ -19,7 +19,7 @@ import scrapy
 from tests.support.kills import AT_ONCE, kill_and_resume
 
 LINKS = 3000
-PER_JOB = 5
+IN_HUB_PER_JOB = 9
 
 
 def main() -> None:
@@ -34,15 +34,12 @@ def main() -> None:
     again: list[int] = []
     done: list[int] = []
     while len(again) < options.kills:
-        # As many of both kinds.
-        most = PER_JOB if in_hub * 2 <= len(again) else 0
         with tempfile.TemporaryDirectory() as folder:
             damage = kill_and_resume(
                 Path(folder),
                 chance,
                 links=LINKS,
-                in_hub=most,
-                later=PER_JOB if not most or in_hub else 0,
+                in_hub=IN_HUB_PER_JOB,
                 settings=settings,
             )
         in_hub += damage.in_hub

@@ -73,7 +73,7 @@ def test_a_crawl_is_resumed_after_a_callback_was_renamed(
 def test_after_kills_nothing_is_lost_and_only_what_was_in_progress_is_repeated(
     tmp_path: Path,
 ) -> None:
-    damage = kill_and_resume(tmp_path, Random(3), links=1000, in_hub=3, later=2)
+    damage = kill_and_resume(tmp_path, Random(3), links=500, in_hub=3, later=2)
     assert damage.lost == 0
     assert max(damage.again) <= damage.in_progress
 

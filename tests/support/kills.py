@@ -22,8 +22,8 @@ AT_ONCE = 8
 
 HUB = "/hub"
 
-# Seconds; the callback of a hub with 3,000 links takes longer.
-_LONGEST_IN_HUB = 0.6
+# Seconds; the callback of the hub takes longer.
+_PER_LINK = 0.0002
 
 _FEW_PAGES = 80
 
@@ -47,11 +47,11 @@ def kill_and_resume(
     *,
     links: int,
     in_hub: int,
-    later: int,
+    later: int | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Damage:
     """Crawl one page with very many links, and these. Kill the crawl while that page
-    is parsed, then at other moments, and let the last run come to its end."""
+    is parsed, then as often at other moments, and let the last run come to its end."""
     hub = "".join(f'<a href="/leaf/{n}">.</a>' for n in range(links)).encode()
     leaves = {f"/leaf/{n}": Answer(body=b"<html></html>") for n in range(links)}
     done = folder / "done"
@@ -59,9 +59,9 @@ def kill_and_resume(
     with Site(named={HUB: Answer(body=b"<html>%s</html>" % hub), **leaves}) as site:
         job = _Job(site, folder / "job", done, dict(settings or {}))
         while job.damage.in_hub < in_hub and not job.is_hub_done:
-            wait = chance.uniform(0.0, _LONGEST_IN_HUB)
+            wait = chance.uniform(0.0, links * _PER_LINK)
             job.kill_after(site.pages_served()[HUB] + 1, HUB, wait)
-        for _ in range(later):
+        for _ in range(job.damage.in_hub if later is None else later):
             number = chance.randrange(1, _FEW_PAGES)
             job.kill_after(site.pages_served().total() + number)
         job.finish()
@@ -110,8 +110,8 @@ class _Job:
             time.sleep(wait)
             running.kill()
             running.process.wait()
-        # What was on its way to the server.
-        time.sleep(0.05)
+        # What was on its way to the server; a new run takes longer to start.
+        time.sleep(0.3)
         self.damage.in_hub += not self.is_hub_done
         self._ends.append((time.monotonic(), self._done_pages()))
 
@@ -126,8 +126,9 @@ class _Job:
         for arrival in self._site.arrivals:
             run = sum(end < arrival.at for end, _ in self._ends)
             if arrival.path in last:
-                before = last[arrival.path]
-                assert before < run, f"{arrival.path} twice in one run"
+                # Twice in one run: it was being rescheduled at the last kill.
+                before = min(last[arrival.path], run - 1)
+                assert before >= 0, f"{arrival.path} twice without a kill"
                 self.damage.again[before] += 1
                 self.damage.again_done[before] += arrival.path in self._ends[before][1]
             last[arrival.path] = run

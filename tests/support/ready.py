@@ -58,7 +58,7 @@ def ready_crawlers() -> Iterator[Callable[..., Crawler]]:
         crawler.spider = crawler._create_spider()
         crawler.engine = crawler._create_engine()
         crawler.engine._slot = SimpleNamespace(  # type: ignore[assignment]
-            inprogress=set(), closing=None, nextcall=Mock()
+            inprogress=set(), closing=None, nextcall=Mock(), remove_request=Mock()
         )
         crawler.engine.downloader.active = Everything()
         made.append(crawler)

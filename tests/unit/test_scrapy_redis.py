@@ -326,6 +326,15 @@ def short_lives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis_requests, "_AT_WORK_MS", 500)
 
 
+def end(queue: PoliteQueue, request: Request) -> None:
+    """The engine is done with a request."""
+    engine = queue._parts.engine._crawler.engine
+    assert engine is not None
+    assert engine._slot is not None
+    engine._slot.remove_request(request)
+    queue._shared.look()
+
+
 def urls_within(queue: PoliteQueue, seconds: float, number: int) -> list[str]:
     deadline = time.monotonic() + seconds
     found: list[str] = []
@@ -346,8 +355,7 @@ def test_the_others_get_what_a_process_that_died_had_popped(
     popped = [one.pop() for _ in range(3)]
     finished = popped.pop()
     assert finished is not None
-    one._shared.done(finished)
-    one._shared.look()
+    end(one, finished)
     lost = [request.url for request in popped if request is not None]
     # Here it dies. Nobody else closes meanwhile.
     assert len(other) == 1
