@@ -12,7 +12,6 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -22,26 +21,12 @@ from tests.benchmarks.queue import ours
 from tests.support.crawl import start_crawl
 from tests.support.settings import NO_ROBOTS
 from tests.support.site import Answer, Site
-from tests.support.spiders import Pages, resident_megabytes
+from tests.support.spiders import Later, resident_megabytes
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import Mapping
 
     from tests.support.crawl import Crawl
-
-
-class Later(Pages):
-    """Yields each of ``times`` (by the wall clock) with its URL."""
-
-    name = "later"
-    times: dict[str, float]
-
-    async def start(self) -> AsyncIterator[Request]:
-        for number, (url, at) in enumerate(self.times.items()):
-            value: Any = at - time.time()
-            if number % 2:
-                value = datetime.fromtimestamp(at, timezone.utc)
-            yield Request(url, self.parse, meta={"politeness_not_before": value})
 
 
 @dataclass

@@ -82,17 +82,20 @@ def test_a_job_directory_that_is_in_use_is_left_alone(
     site: Callable[..., Site], tmp_path: Path
 ) -> None:
     server = site(10)
-    settings = fixed(5, JOBDIR=str(tmp_path))
-    with start_crawl(urls=server.page_urls(), settings=settings) as running:
-        server.wait_for_arrivals(2)
-        second = crawl(urls=server.page_urls(), settings=settings)
+    urls = server.page_urls()
+    slow = fixed(1000, JOBDIR=str(tmp_path), DOWNLOAD_DELAY=100)
+    with start_crawl(urls=urls, settings=slow) as running:
+        server.wait_for_arrivals(1)
+        second = crawl(urls=urls, settings=slow)
+        running.interrupt()
         first = running.wait()
     assert second.returncode != 0
     assert not second.items
     [line] = [line for line in second.log.splitlines() if "CRITICAL" in line]
     assert "Cannot start the crawl: JOBDIR=" in line
     assert "another crawl is using this job directory" in line
-    assert len(first.items) == 10
+    third = crawl(urls=urls, settings=fixed(1000, JOBDIR=str(tmp_path)))
+    assert len(first.items) + len(third.items) == 10
     assert set(server.pages_served().values()) == {1}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -195,6 +196,20 @@ class Links(Walk):
         assert engine._slot is not None
         with Path(self.done).open("a", encoding="utf-8") as file:
             file.write(f"{response.url} {len(engine._slot.inprogress)}\n")
+
+
+class Later(Pages):
+    """Yields each of ``times`` (by the wall clock) with its URL."""
+
+    name = "later"
+    times: dict[str, float]
+
+    async def start(self) -> AsyncIterator[Request]:
+        for number, (url, at) in enumerate(self.times.items()):
+            value: Any = at - time.time()
+            if number % 2:
+                value = datetime.fromtimestamp(at, timezone.utc)
+            yield Request(url, self.parse, meta={"politeness_not_before": value})
 
 
 class ShortLived(Links):
