@@ -135,8 +135,8 @@ class PolitenessMiddleware:
         slot, sent_at = ticket.flight.route.slot, ticket.flight.permit.sent_at
         if outcome.may_be_wall:
             outcome = self._judged_forbidden(ticket, ticket.flight, outcome)
-        elif self._parts.doubts.is_busy and outcome.verdict is Verdict.SERVED:
-            self._parts.doubts.served(slot, sent_at)
+        elif self._parts.doubts.is_busy:
+            self._parts.doubts.answered(slot, sent_at, outcome)
         is_unwelcome = outcome.verdict is Verdict.UNWELCOME
         if outcome.verdict.is_refusal or is_unwelcome or ticket.doubt is not None:
             ticket.is_refused = True

@@ -82,7 +82,9 @@ class Rescheduler:
         assert request is not None
         parts, now = self._parts, time.monotonic()
         sent_at = now - float(request.meta.get("download_latency") or 0.0)
-        flight = Flight(Route(slot), Permit(sent_at, paced=False), ())
+        leases = slot.permits.leases
+        cuts = 0 if leases is None else leases.cuts
+        flight = Flight(Route(slot), Permit(sent_at, paced=False, cuts=cuts), ())
         ticket = Ticket(parts.tickets, request, flight=flight)
         if wait is None:
             wait = self._own_wait(request)

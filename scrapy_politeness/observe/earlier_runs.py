@@ -75,15 +75,20 @@ def merged(earlier: Report, latest: Report, most: int, plotted: int) -> Report:
     )
 
 
-def _interest(slot: SlotReport) -> tuple[float, float, float]:
-    return slot["refused"] + slot["timed_out"], slot["waited"], slot["sent"]
+def _interest(slot: SlotReport) -> tuple[bool, float, float, float]:
+    refused = slot["refused"] + slot["timed_out"]
+    return slot.blocked is not None, refused, slot["waited"], slot["sent"]
 
 
 def _together(latest: SlotReport, earlier: SlotReport | None) -> SlotReport:
     if earlier is None:
         return latest
     both = _sum(latest, [earlier])
-    return replace(both, series=latest.series or earlier.series)
+    return replace(
+        both,
+        series=latest.series or earlier.series,
+        blocked=latest.blocked or earlier.blocked,
+    )
 
 
 def _sum(first: SlotReport, others: Iterable[SlotReport]) -> SlotReport:

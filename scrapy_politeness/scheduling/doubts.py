@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from twisted.internet.defer import Deferred
 
+from scrapy_politeness.core.outcome import Verdict
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from scrapy_politeness.core.outcome import Outcome
     from scrapy_politeness.core.slot import Slot
     from scrapy_politeness.http.scrapy_internals import Engine
 
@@ -57,8 +60,9 @@ class Doubts:
         self._watch()
         return held.turns_out_refused
 
-    def served(self, slot: Slot, sent_at: float) -> None:
-        if slot in self._held:
+    def answered(self, slot: Slot, sent_at: float, outcome: Outcome) -> None:
+        is_served = outcome.verdict is Verdict.SERVED and outcome.is_page
+        if is_served and slot in self._held:
             self._end(slot, lambda held: held.sent_at <= sent_at, refused=False)
 
     def refused(self, slot: Slot) -> None:

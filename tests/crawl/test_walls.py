@@ -314,3 +314,23 @@ def test_a_section_that_is_forbidden_is_passed_on_in_the_end(
     # The first ones, and the probes, twice.
     assert len(server.arrivals) < 40 + 15
     assert result.stats["finish_reason"] == "finished"
+
+
+def test_what_was_given_up_is_not_repeated_by_the_next_run(
+    site: Callable[..., Site], tmp_path: Path
+) -> None:
+    server = site(30, answer=Wall(CHALLENGE, after=0, seconds=1000))
+    report = tmp_path / "report.html"
+    settings = {
+        **BRISK,
+        "JOBDIR": str(tmp_path / "job"),
+        "POLITENESS_REPORT": str(report),
+    }
+    result = crawl(urls=server.page_urls(), settings=settings)
+    assert [item["error"] for item in result.items] == ["NotWelcome"] * 30
+    asked = len(server.arrivals)
+    again = crawl(urls=server.page_urls(), settings=settings)
+    assert again.items == []
+    assert len(server.arrivals) == asked
+    assert again.stats["finish_reason"] == "finished"
+    assert "<h2>Not welcome</h2>" in report.read_text()
