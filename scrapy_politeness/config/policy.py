@@ -275,6 +275,7 @@ class Policy:
             windows=limit.windows if limit else (),
             from_finish=from_finish,
             bandwidth=own.get("bandwidth"),
+            shares_concurrency="concurrency" in own,
         )
 
     def has_own_limits(self, key: str) -> bool:

@@ -54,7 +54,8 @@ KEYS = {
     "max_rate": Key(rules.not_negative,
         "overrides `POLITENESS_MAX_RATE`; 0 turns limiting off for the slot"),
     "concurrency": Key(rules.at_least_one,
-        "overrides `CONCURRENT_REQUESTS_PER_DOMAIN`"),
+        "overrides `CONCURRENT_REQUESTS_PER_DOMAIN`; through Redis, it holds for all "
+        "processes together"),
     "bandwidth": Key(rules.bandwidth,
         'bytes per second on average, such as `"2MB/s"` or `"500kB/s"` '
         "([how](limits.md#bandwidth))"),
@@ -80,6 +81,8 @@ class SlotPolicy:
     windows: tuple[Window, ...] = ()
     from_finish: bool = False
     bandwidth: float | None = None
+    # Whether the concurrency is a limit of the site, and not of this process.
+    shares_concurrency: bool = False
 
 
 def limits(value: Any) -> dict[str, dict[str, Any]]:

@@ -76,6 +76,8 @@ class Slot(Referable):
     listeners: Sequence[Callable[[Slot], None]] = ()
 
     in_flight: int = field(default=0, init=False)
+    # How many this process may have in flight, where others share that.
+    allowed: int | None = field(default=None, init=False)
     # Handed out, and on their way to the gate.
     claims: int = field(default=0, init=False)
     # Of those, the ones that wait for something else: each takes a place, but holds up
@@ -120,7 +122,8 @@ class Slot(Referable):
         """How many places there are; one at a time asks whether a block is over."""
         is_blocked = self._streak is not None and self._streak.is_block
         is_blocked |= self._forbidden is not None and self._forbidden.is_block
-        return 1 if is_blocked else self.concurrency
+        places = 1 if is_blocked else self.concurrency
+        return places if self.allowed is None else min(places, self.allowed)
 
     @property
     def has_room(self) -> bool:
@@ -172,6 +175,12 @@ class Slot(Referable):
         """Tell whether, where other processes share it, one more request is paid for
         that needs those other budgets, too."""
         return self.permits.pace.has_permit(now, shared)
+
+    def allow(self, places: int) -> None:
+        """Of what many processes may have in flight together, this is our part."""
+        if places != self.allowed:
+            self.allowed = places
+            self.announce()
 
     def claim(self, now: float) -> None:
         """A request was handed out and is on its way to be sent."""

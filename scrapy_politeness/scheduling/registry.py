@@ -232,6 +232,8 @@ class SlotRegistry:
             listeners=self.listeners,
         )
         share(self._sharing, slot, f"slot:{key}")
+        if own.shares_concurrency:
+            self._sharing.share_concurrency(slot, f"slot:{key}")
         if own.bounds.adaptive and not self.has_set_rate(key):
             self._recall(slot, own.bounds.start_rate)
         return slot

@@ -33,6 +33,9 @@ class Alone:
     def join(self, source: Slot | Budget, name: str) -> None:
         pass
 
+    def share_concurrency(self, slot: Slot, name: str) -> None:
+        pass
+
     def reserve(self, route: Route, *, ahead: bool = False) -> None:
         pass
 

@@ -45,6 +45,9 @@ class Sharing(Protocol):
     def join(self, source: Slot | Budget, name: str) -> None:
         """Share it from now on, under a name that no other slot or budget has."""
 
+    def share_concurrency(self, slot: Slot, name: str) -> None:
+        """Let the slot's concurrency hold for all processes together."""
+
     def reserve(self, route: Route, *, ahead: bool = False) -> None:
         """Get permits for a request that waits; or, ``ahead`` of time, for those that
         will follow the one that was just sent."""

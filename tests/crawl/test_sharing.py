@@ -137,6 +137,22 @@ def test_several_limits_hold_for_the_sum(
     assert times[-1] - times[0] < 2 * 30 / 3 + server.lost
 
 
+def test_concurrency_holds_for_the_sum_while_a_process_is_killed(
+    site: Callable[..., Site], crawls: Callable[..., Crawls]
+) -> None:
+    server = site(120, latency=0.25)
+    limits = {"127.0.0.1": {"limit": "100/s", "concurrency": 5, "adaptive": False}}
+    together = crawls(server, {**TWENTY, "POLITENESS_LIMITS": limits}, processes=3)
+    server.wait_for_arrivals(30)
+    together.running[0].kill()
+    killed_at = time.monotonic()
+    for running in together.running[1:]:
+        assert len(running.wait(120).items) == 40
+    # A connection that was cut is in flight until the server has noticed.
+    others = [a for a in server.arrivals if not -0.1 < a.at - killed_at < 1]
+    assert max(a.in_flight for a in others) == 5
+
+
 def test_a_global_limit_holds_for_the_sum(
     site: Callable[..., Site], crawls: Callable[..., Crawls]
 ) -> None:

@@ -17,6 +17,7 @@ from scrapy_politeness.http.names import printable
 from scrapy_politeness.sharing.redis.connection import Connection, UnavailableError
 from scrapy_politeness.sharing.redis.keys import Keys
 from scrapy_politeness.sharing.redis.learning import Observation, SharedLearning
+from scrapy_politeness.sharing.redis.places import Places
 from scrapy_politeness.sharing.redis.replies import Saved
 from scrapy_politeness.sharing.redis.reservations import Reservations
 from scrapy_politeness.sharing.redis.server_clock import ServerClock
@@ -72,6 +73,7 @@ class RedisSharing:
         self._pending = pending
         self._log = logging.LoggerAdapter(logger, {"spider": spider})
         self._clock = ServerClock()
+        self._places = Places(url, pending)
         self._keys = Keys(one_node=policy.has_shared_limits)
         self._names: WeakKeyDictionary[Slot | Budget, str] = WeakKeyDictionary()
         self._reservations = Reservations(self._keys_of, self._clock, policy, pending)
@@ -91,11 +93,16 @@ class RedisSharing:
     def now(self) -> float:
         return self._clock.now
 
+    def share_concurrency(self, slot: Slot, name: str) -> None:
+        self._places.join(slot, f"{self._keys.of(name).members}:places")
+
     def start(self) -> None:
+        self._places.start()
         self._task = asyncio.get_running_loop().create_task(self._run())
         self._task.add_done_callback(self._ended)
 
     async def close(self) -> None:
+        await self._places.close()
         self._is_closing = True
         if self._task is None:
             return

@@ -35,13 +35,15 @@ _FAILURES = (RedisError, RedisClusterException, OSError)
 
 _WRONG_TYPE = "WRONGTYPE"
 
+_SCRIPTS = ("grant", "save", "places")
+
 
 class UnavailableError(Exception):
     """The server does not answer, or not as it should."""
 
 
 class Call(NamedTuple):
-    """One run of a script, ``grant`` or ``save``."""
+    """One run of a script."""
 
     script: str
     keys: Sequence[str]
@@ -62,7 +64,7 @@ class Connection:
         self._kind = RedisCluster if scheme.endswith(CLUSTER) else Redis
         self._client = self._connect()
         prelude = _source("prelude")
-        self._scripts = {name: prelude + _source(name) for name in ("grant", "save")}
+        self._scripts = {name: prelude + _source(name) for name in _SCRIPTS}
         self._hashes = {
             name: hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
             for name, text in self._scripts.items()

@@ -67,6 +67,15 @@ class Saved(NamedTuple):
         )
 
 
+def read_places(answer: Any, most: int) -> tuple[int, int]:
+    """Return the answer of ``places``: how many are granted, and how many processes
+    share them."""
+    granted, *members = _counts(answer)
+    if len(members) != 1:
+        raise _nonsense(answer)
+    return min(granted, most), max(1, min(members[0], _MOST_MEMBERS))
+
+
 def _row(answer: Any, kind: Any) -> list[Any]:
     if not isinstance(answer, list) or len(answer) != len(kind._fields):
         raise _nonsense(answer)
