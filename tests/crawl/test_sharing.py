@@ -150,7 +150,7 @@ def test_concurrency_holds_for_the_sum_while_a_process_is_killed(
         assert len(running.wait(120).items) == 40
     # A connection that was cut is in flight until the server has noticed.
     others = [a for a in server.arrivals if not -0.1 < a.at - killed_at < 1]
-    assert max(a.in_flight for a in others) == 5
+    assert 3 <= max(a.in_flight for a in others) <= 5
 
 
 def test_a_global_limit_holds_for_the_sum(

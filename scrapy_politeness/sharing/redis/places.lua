@@ -29,7 +29,7 @@ end
 
 local granted = math.max(0, math.min(wanted, total - others))
 if hungry > 1 then
-  granted = math.min(granted, math.max(1, math.floor(total / hungry)))
+  granted = math.min(granted, math.ceil(total / hungry))
 end
 if starving and now - since > turn then
   granted = 0
