@@ -109,12 +109,10 @@ class PolitenessMiddleware:
         if ticket is not None:
             outcome = classify_exception(exception, request)
             if ticket.flight is not None and ticket.state is State.SENT:
-                slot = ticket.flight.route.slot
                 outcome = self._judged(ticket, ticket.flight, outcome)
-                is_noise = outcome.verdict is Verdict.UNREACHABLE
-                tries = request.meta.get(RESCHEDULES, 0)
-                ticket.is_refused = outcome.is_block or (
-                    is_noise and slot.cuts_connections and tries < _MOST_NOISE
+                slot = ticket.flight.route.slot
+                ticket.is_refused = outcome.is_block or _is_noise(
+                    request, slot, outcome
                 )
             self._parts.feedback.end(ticket, outcome)
 
@@ -138,7 +136,12 @@ class PolitenessMiddleware:
         elif self._parts.doubts.is_busy:
             self._parts.doubts.answered(slot, sent_at, outcome)
         is_unwelcome = outcome.verdict is Verdict.UNWELCOME
-        if outcome.verdict.is_refusal or is_unwelcome or ticket.doubt is not None:
+        if (
+            outcome.verdict.is_refusal
+            or is_unwelcome
+            or ticket.doubt is not None
+            or _is_noise(request, slot, outcome)
+        ):
             ticket.is_refused = True
             request.meta[DONT_CACHE] = True
         if ticket.flight.transfer is not None and not ticket.flight.transfer.size:
@@ -163,11 +166,13 @@ class PolitenessMiddleware:
     ) -> Outcome:
         doubts, slot, permit = self._parts.doubts, flight.route.slot, flight.permit
         is_repeated = RESCHEDULES in ticket.request.meta
-        was_doubtful = slot.doubts_forbidden
-        outcome = slot.judged_forbidden(permit, outcome, is_repeated=is_repeated)
+        was_doubtful = slot.serving.doubts_forbidden
+        outcome = slot.serving.judged_forbidden(
+            permit, outcome, is_repeated=is_repeated
+        )
         if outcome.is_block:
             doubts.refused(slot)
-        elif not slot.doubts_forbidden:
+        elif not slot.serving.doubts_forbidden:
             if was_doubtful:
                 self._log.info(
                     "%(slot)s: waiting did not help against %(reason)s, so its pages "
@@ -191,7 +196,7 @@ class PolitenessMiddleware:
             return outcome
         if "retry_times" in meta or RESCHEDULES in meta:
             outcome = outcome._replace(is_repeated=True)
-        return flight.route.slot.judged(flight.permit, outcome)
+        return flight.route.slot.serving.judged(flight.permit, outcome)
 
     def _slot_for(self, request: Request) -> Slot | None:
         registry = self._parts.registry
@@ -270,3 +275,12 @@ class PolitenessMiddleware:
         # What the queue handed out can wait there, outside memory; unless it waits for
         # what the queue does not know of, which would hand it out again at once.
         return ticket.by_queue and seen > SHORT_WAIT + route.slot.way
+
+
+def _is_noise(request: Request, slot: Slot, outcome: Outcome) -> bool:
+    """Tell whether a connection that was cut is to be repeated without using up
+    RETRY_TIMES."""
+    if outcome.verdict is not Verdict.UNREACHABLE or OWN_FETCH in request.meta:
+        return False
+    tries: int = request.meta.get(RESCHEDULES, 0)
+    return slot.serving.cuts_connections and tries < _MOST_NOISE

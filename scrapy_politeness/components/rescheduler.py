@@ -91,7 +91,7 @@ class Rescheduler:
         outcome = Outcome(Verdict.REFUSED, _VERDICT, wait, names_rate=True)
         # What comes from the cache says nothing about the host of today.
         if "cached" not in response.flags:
-            slot.unserve()
+            slot.serving.unserve()
             parts.events.unserved(slot)
             failing = parts.failing_pages
             outcome = failing.refused(ticket, slot, response.status, outcome)

@@ -80,6 +80,10 @@ class Learner:
             return change._replace(settled_at=None)
         return change
 
+    def is_current(self, permit: Permit) -> bool:
+        """Tell whether a request was sent since the rate was last cut."""
+        return self.model is None or self.model.governor.is_current(permit)
+
     def observe_concurrency(self, permit: Permit, outcome: Outcome) -> float:
         """Return how likely it was refused because too many were in flight. What else
         it teaches is learned together with others."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.blocks import Blocks
 from scrapy_politeness.core.cause import Block, Cause
-from scrapy_politeness.core.forbidden import FEWEST_PAGES, ForbiddenRow
 from scrapy_politeness.core.governor.control_law import Phase
 from scrapy_politeness.core.health import Health, Status, health
 from scrapy_politeness.core.learner import Learner
@@ -21,7 +20,7 @@ from scrapy_politeness.core.pace import (
     TRAVEL_TIME_DIFFERENCE,
 )
 from scrapy_politeness.core.permits import Permits, Referable
-from scrapy_politeness.core.streak import Streak
+from scrapy_politeness.core.serving import Serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -84,16 +83,11 @@ class Slot(Referable):
     # no other.
     aside: int = field(default=0, init=False)
     is_dead: bool = field(default=False, init=False)
-    pages_served: int = field(default=0, init=False)
-    # When the last request was sent that this process saw served.
-    served_sent_at: float = field(default=-math.inf, init=False)
-    _served_before: float = field(default=-math.inf, init=False)
     # Where spacings count from the end of a request, that of the last one.
     finished_at: float | None = field(default=None, init=False)
     permits: Permits = field(init=False)
     learner: Learner = field(init=False)
-    _streak: Streak | None = field(default=None, init=False)
-    _forbidden: ForbiddenRow | None = field(default=None, init=False)
+    serving: Serving = field(default_factory=Serving, init=False)
     _blocks: Blocks = field(default_factory=Blocks, init=False)
     _claimed_at: float = field(default=-math.inf, init=False)
     _way: float = field(default=0.0, init=False)
@@ -120,9 +114,7 @@ class Slot(Referable):
     @property
     def _places(self) -> int:
         """How many places there are; one at a time asks whether a block is over."""
-        is_blocked = self._streak is not None and self._streak.is_block
-        is_blocked |= self._forbidden is not None and self._forbidden.is_block
-        places = 1 if is_blocked else self.concurrency
+        places = 1 if self.serving.is_shut else self.concurrency
         return places if self.allowed is None else min(places, self.allowed)
 
     @property
@@ -229,50 +221,14 @@ class Slot(Referable):
             full=self.in_flight + self.claims + self.aside >= self.concurrency,
         )
 
-    def judged(self, permit: Permit, outcome: Outcome) -> Outcome:
-        """Return what an outcome means, for all that came before it: a failure that is
-        one of a row which is no accident means that the host shuts us out."""
-        if not outcome.verdict.may_be_block or not self._is_in_a_row(permit):
-            return outcome
-        if self._streak is None:
-            self._streak = Streak()
-        # A page that has failed before makes no row longer, but may not end it either.
-        if not self._streak.is_block_with(not outcome.is_repeated):
-            return outcome
-        return outcome._replace(verdict=Verdict.REFUSED, is_block=True)
-
-    def judged_forbidden(
-        self, permit: Permit, outcome: Outcome, *, is_repeated: bool
-    ) -> Outcome:
-        """Return what a bare 403 means, for all that came before it."""
-        if self.pages_served < FEWEST_PAGES or not self._is_in_a_row(permit):
-            return outcome
-        if self._forbidden is None:
-            self._forbidden = ForbiddenRow(self.pages_served)
-        is_block = self._forbidden.forbidden(
-            permit.sent_at, is_repeated=is_repeated, is_probe=permit.resumed
-        )
-        if not is_block:
-            return outcome
-        reason = f"{outcome.reason} for every page"
-        return outcome._replace(verdict=Verdict.REFUSED, reason=reason, is_block=True)
-
-    @property
-    def doubts_forbidden(self) -> bool:
-        """Tell whether a 403 that was judged last may still turn out to be a block."""
-        return self._forbidden is not None and not self._forbidden.is_final
-
-    def _is_in_a_row(self, permit: Permit) -> bool:
-        """Tell whether nothing was served that was sent later. A host that has never
-        served anything is a dead link rather than one that shuts us out."""
-        return permit.sent_at >= self.served_sent_at > -math.inf
-
     def settle(
         self, permit: Permit, outcome: Outcome, now: float, chance: float
     ) -> Change:
         """A request that was let through is over."""
-        outcome = self.judged(permit, outcome)
-        self._land(permit, outcome, now)
+        outcome = self.serving.judged(permit, outcome)
+        to_blame = self._land(permit, outcome, now)
+        if self.learner.is_current(to_blame):
+            permit = to_blame
         change = self.conclude(permit, outcome, now, chance)
         self.announce()
         return change
@@ -291,7 +247,7 @@ class Slot(Referable):
         """A request is over, and what it teaches will be learned together with others:
         until that is done, nothing more is sent if it was refused. Return how likely
         it was refused because too many were in flight."""
-        outcome = self.judged(permit, outcome)
+        outcome = self.serving.judged(permit, outcome)
         self._land(permit, outcome, now)
         leases = self.permits.leases
         assert leases is not None
@@ -303,31 +259,15 @@ class Slot(Referable):
         self.announce()
         return likely
 
-    def _land(self, permit: Permit, outcome: Outcome, now: float) -> None:
+    def _land(self, permit: Permit, outcome: Outcome, now: float) -> Permit:
+        """Return which request is to blame."""
         self.in_flight -= 1
         if outcome.verdict is not Verdict.IGNORED:
             self.learner.answered()
-        if outcome.verdict is Verdict.SERVED:
-            if permit.sent_at > self.served_sent_at:
-                self._served_before = self.served_sent_at
-                self.served_sent_at = permit.sent_at
-            if outcome.is_page:
-                self.pages_served += 1
-                if self._forbidden is not None:
-                    self._forbidden.served(permit.sent_at)
-            if self._streak is not None:
-                self._streak.served(permit.sent_at)
-        elif self._streak is not None and self._is_in_a_row(permit):
-            is_new = outcome.verdict.may_be_block and not outcome.is_repeated
-            if outcome.is_block or is_new:
-                self._streak.failed(permit.sent_at)
         if self.from_finish:
             self.permits.pace.restart(now)
             self.finished_at = now
-
-    def unserve(self) -> None:
-        """The last answer that seemed to be a page was none."""
-        self.served_sent_at = self._served_before
+        return self.serving.landed(permit, outcome)
 
     def join(self, members: int = 1) -> None:
         """From now on, share one budget and one model with other processes."""
@@ -463,15 +403,7 @@ class Slot(Referable):
         """The share of all requests that the host fails, whatever the rate is."""
         model = self.learner.model
         refused = 0.0 if model is None else model.governor.unlucky
-        if self._streak is None or not self._streak.is_noisy:
-            return refused
-        return max(refused, self._streak.share)
-
-    @property
-    def cuts_connections(self) -> bool:
-        """Tell whether enough connections fail for RETRY_TIMES to give up pages that
-        can be had."""
-        return self._streak is not None and self._streak.is_noisy
+        return max(refused, self.serving.noise)
 
     @property
     def limits_connections(self) -> bool:
@@ -484,7 +416,7 @@ class Slot(Referable):
         """The noise, but 0 as long as it is too little to speak of."""
         model = self.learner.model
         has_some = model is not None and model.governor.has_bad_luck
-        return self.noise if has_some or self.cuts_connections else 0.0
+        return self.noise if has_some or self.serving.noise else 0.0
 
     @property
     def bound_by(self) -> Cause:
@@ -532,7 +464,7 @@ class Slot(Referable):
     def forget(self) -> None:
         """Nothing is known any more."""
         self.learner.forget()
-        self._streak = self._forbidden = None
+        self.serving.forget()
         self._update()
 
     def obey_robots(self, delay: float, now: float) -> bool:

@@ -28,11 +28,11 @@ class Streak:
     """Times are those at which requests were sent. ``served`` is how many were served
     before it began to count."""
 
-    __slots__ = ("_began_at", "_failed", "_requests", "in_a_row")
+    __slots__ = ("_failed", "_requests", "began_at", "in_a_row")
 
     def __init__(self, served: int = 0) -> None:
         self.in_a_row = 0
-        self._began_at = 0.0
+        self.began_at = 0.0
         self._failed = 0.0
         self._requests = float(served)
 
@@ -58,11 +58,11 @@ class Streak:
         return self.share ** (self.in_a_row + more) < _NO_ACCIDENT
 
     def failed(self, at: float) -> None:
-        self._began_at = min(self._began_at, at) if self.in_a_row else at
+        self.began_at = min(self.began_at, at) if self.in_a_row else at
         self.in_a_row += 1
 
     def served(self, at: float) -> None:
-        if self.in_a_row and at < self._began_at:
+        if self.in_a_row and at < self.began_at:
             return  # it does not show that the row is over
         if not self.is_block:
             self._failed += self.in_a_row

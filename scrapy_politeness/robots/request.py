@@ -60,7 +60,7 @@ def robots_request(site: str, *marks: str) -> Request:
 def refusals_of(slot: Slot, codes: AbstractSet[int]) -> AbstractSet[int]:
     """Return which status codes of a robots.txt mean "too fast": a host that cannot
     even serve that is asked more slowly."""
-    never_served = slot.served_sent_at == -math.inf
+    never_served = slot.serving.sent_at == -math.inf
     return codes | SERVER_ERRORS if never_served else codes
 
 

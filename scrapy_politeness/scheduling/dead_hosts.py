@@ -160,11 +160,11 @@ class DeadHosts:
 
     def _challenged(self, slot: Slot, outcome: Outcome) -> None:
         row = self._challenges.challenged(
-            slot.key, time.monotonic(), has_served=slot.pages_served > 0
+            slot.key, time.monotonic(), has_served=slot.serving.pages > 0
         )
         if row is not None:
             since = "no page served so far"
-            if slot.pages_served:
+            if slot.serving.pages:
                 since = f"no page served for {duration(row.seconds)}"
             reason = f"{outcome.reason}, {row.times} times in a row, {since}"
             self.stop(slot, reason)

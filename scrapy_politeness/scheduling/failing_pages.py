@@ -183,4 +183,4 @@ def _speaks_of_rate(status: int, outcome: Outcome) -> bool:
 
 def _served_at(slot: Slot, wall_now: float) -> float:
     """By the wall clock, when the last request was sent that was served."""
-    return wall_now - (time.monotonic() - slot.served_sent_at)
+    return wall_now - (time.monotonic() - slot.serving.sent_at)

@@ -32,8 +32,9 @@ class _Failing:
     failures: Failures
     first_at: float
     tries: int = 1
-    # Of these, connections that were cut.
+    # Of these, connections that were cut; and those that RETRY_TIMES has paid for.
     cut: int = 0
+    retries: int = 0
     was_cut: bool = False
 
     @property
@@ -151,8 +152,8 @@ class Crawl:
         """As Scrapy does, behind all others."""
         failing.cut += 1
         failing.was_cut = False
-        most = _RETRY_TIMES + (_MOST_NOISE if is_noisy else 0)
-        if failing.cut > most:
+        failing.retries += not is_noisy or failing.cut > _MOST_NOISE
+        if failing.retries > _RETRY_TIMES:
             self._give_up(page, failing, now)
         else:
             heappush(self._behind, (math.inf, page))

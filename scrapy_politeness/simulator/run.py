@@ -113,12 +113,13 @@ class _Client:
 
     def judged(self, permit: Permit, outcome: Outcome) -> Outcome:
         """Only our own law tells a row of failures from accidents."""
-        judge = getattr(self.law, "judged", None)
-        return outcome if judge is None else judge(permit, outcome)
+        serving = getattr(self.law, "serving", None)
+        return outcome if serving is None else serving.judged(permit, outcome)
 
     @property
     def is_noisy(self) -> bool:
-        return getattr(self.law, "cuts_connections", False)
+        serving = getattr(self.law, "serving", None)
+        return serving is not None and serving.cuts_connections
 
     @property
     def is_done(self) -> bool:
@@ -205,10 +206,11 @@ class _Run:
         if crawl is not None:
             outcome = client.judged(permit, crawl.known(page, outcome))
             outcome = crawl.settle(page, outcome, sent_at, now)
+        is_noisy = client.is_noisy
         change = law.settle(permit, outcome, now, self._random.random())
         if crawl is not None and verdict is not Verdict.SERVED:
             pause = max(0.0, law.ready_at - now)
-            crawl.put_back(page, now, pause, is_noisy=client.is_noisy)
+            crawl.put_back(page, now, pause, is_noisy=is_noisy)
         client.plan()
         log = client.log
         log.trace.note(now, change.new_rate)

@@ -179,4 +179,4 @@ def test_a_slot_knows_when_the_last_was_sent_that_was_served(
     first, second = slot.take(10.0), slot.take(20.0)
     slot.settle(second, Outcome(verdict), 21.0, 0.0)
     slot.settle(first, Outcome(verdict), 30.0, 0.0)
-    assert slot.served_sent_at == (20.0 if is_seen else -math.inf)
+    assert slot.serving.sent_at == (20.0 if is_seen else -math.inf)

@@ -23,7 +23,7 @@ def new_slot(concurrency: int = 8) -> Slot:
 def ask(slot: Slot, outcome: Outcome, now: float) -> Outcome:
     """Send one request, and return what its outcome is taken for."""
     permit = slot.take(now)
-    judged = slot.judged(permit, outcome)
+    judged = slot.serving.judged(permit, outcome)
     slot.settle(permit, outcome, now, 0.0)
     return judged
 
@@ -53,7 +53,7 @@ def test_a_host_with_bad_luck_needs_a_longer_row() -> None:
         outcome = CUT if random.random() < 0.3 else SERVED
         blocks += ask(slot, outcome, now).is_block
     assert blocks == 0
-    assert slot.cuts_connections
+    assert slot.serving.cuts_connections
     assert slot.noise == pytest.approx(0.3, abs=0.05)
     rows = [ask(slot, CUT, 3000 + nth).is_block for nth in range(20)]
     assert rows.index(True) >= 8
@@ -64,7 +64,7 @@ def test_what_was_sent_before_the_last_that_was_served_is_in_no_row() -> None:
     early = [Permit(float(nth), paced=True) for nth in range(8)]
     slot.in_flight = 8
     ask(slot, SERVED, 100.0)
-    assert not any(slot.judged(permit, TIMEOUT).is_block for permit in early)
+    assert not any(slot.serving.judged(permit, TIMEOUT).is_block for permit in early)
 
 
 def test_one_at_a_time_asks_whether_a_block_is_over() -> None:
