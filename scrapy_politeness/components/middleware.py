@@ -111,7 +111,7 @@ class PolitenessMiddleware:
             if ticket.flight is not None and ticket.state is State.SENT:
                 outcome = self._judged(ticket, ticket.flight, outcome)
                 slot = ticket.flight.route.slot
-                ticket.is_refused = outcome.is_block or _is_noise(
+                ticket.is_refused = outcome.verdict.is_refusal or _is_noise(
                     request, slot, outcome
                 )
             self._parts.feedback.end(ticket, outcome)

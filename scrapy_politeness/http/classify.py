@@ -11,6 +11,7 @@ from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.http.download_errors import (
     NEVER_SENT,
     OUR_OWN_DOING,
+    asks_for_calm,
     is_connection_failure,
     is_proxy_failure,
     is_timeout,
@@ -108,6 +109,9 @@ def classify_exception(exception: Exception, request: Request) -> Outcome:
         return Outcome(Verdict.IGNORED, reason)
     if proxy_of(request) and is_proxy_failure(exception):
         return Outcome(Verdict.IGNORED, f"{reason} of the proxy")
+    if asks_for_calm(exception):
+        reason = "HTTP/2 ENHANCE_YOUR_CALM"
+        return Outcome(Verdict.REFUSED, reason, names_rate=True)
     if is_connection_failure(exception):
         return Outcome(Verdict.UNREACHABLE, reason)
     return Outcome(Verdict.FAILED, reason)

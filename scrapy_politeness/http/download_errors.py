@@ -59,6 +59,9 @@ OUR_OWN_DOING: tuple[type[Exception], ...] = (
 # name, since the one is internal and the other optional.
 _TUNNEL_REFUSED = ("TunnelError", "ClientHttpProxyError")
 
+# RFC 9113: "its peer is exhibiting a behavior that might be generating excessive load".
+_ENHANCE_YOUR_CALM = 0xB
+
 # Causes may form a cycle.
 _MOST_CAUSES = 100
 
@@ -80,6 +83,23 @@ def is_timeout(exception: Exception) -> bool:
 
 def is_connection_failure(exception: Exception) -> bool:
     return isinstance(exception, _CONNECTION_FAILURES)
+
+
+def asks_for_calm(exception: Exception) -> bool:
+    """Tell whether an HTTP/2 server has closed the connection because we are too
+    fast."""
+    return any(
+        _code(reason) == _ENHANCE_YOUR_CALM
+        for cause in _causes(exception)
+        for reason in getattr(cause, "reasons", ())
+    )
+
+
+def _code(reason: object) -> object:
+    """Of the GOAWAY that has closed an HTTP/2 connection, if any."""
+    error = getattr(reason, "value", reason)  # some are wrapped in a Failure
+    event = getattr(error, "terminate_event", None)
+    return getattr(event, "error_code", None)
 
 
 def is_proxy_failure(exception: Exception) -> bool:

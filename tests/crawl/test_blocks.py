@@ -23,7 +23,7 @@ def test_a_port_that_closes_is_waited_for_and_is_a_limit(
     resets: float, site: Callable[..., Site]
 ) -> None:
     server = site(
-        300, limit="100/5 seconds", closes=5.0, failures=Failures(resets=resets)
+        300, limit="50/5 seconds", closes=5.0, failures=Failures(resets=resets)
     )
     settings = {**SEARCHING, "POLITENESS_BACKOFF_BASE": 2}
     result = crawl(urls=server.page_urls(), settings=settings, timeout=150)

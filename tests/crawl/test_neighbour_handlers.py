@@ -20,13 +20,13 @@ from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
 from scrapy.http import HtmlResponse
 from scrapy.utils.defer import deferred_from_coro
 
-from tests.support.crawl import Reactor, crawl, environment
+from tests.support.crawl import Crawl, Reactor, crawl, environment
 from tests.support.lag import METER
 from tests.support.settings import fixed
 from tests.support.site import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from scrapy import Request, Spider
     from scrapy.http import Response
@@ -150,10 +150,10 @@ def test_scrapys_newer_handlers_are_limited_too(
     assert fetch_all(server, path, reactor) == set("023456")
 
 
-def test_each_request_on_an_http2_connection_costs_a_permit() -> None:
+def crawl_http2(paths: Sequence[str]) -> tuple[Crawl, list[list[Any]]]:
+    """Return what was crawled, and the arrivals."""
     for package in ("h2", "priority"):
         pytest.importorskip(package)
-    began_at = time.monotonic()
     with subprocess.Popen(
         [sys.executable, "-m", "tests.support.http2_site"],
         env=os.environ | environment() | LENIENT,
@@ -165,13 +165,18 @@ def test_each_request_on_an_http2_connection_costs_a_permit() -> None:
             port = server.stdout.readline().strip()
             handler = "scrapy.core.downloader.handlers.http2.H2DownloadHandler"
             result = crawl(
-                urls=[f"https://localhost:{port}/page/{n}" for n in range(5)],
+                urls=[f"https://localhost:{port}{path}" for path in paths],
                 settings=fixed(5, DOWNLOAD_HANDLERS={"https": handler}),
                 env=LENIENT,
             )
         finally:
             server.kill()
-        arrivals = [json.loads(line) for line in server.stdout]
+        return result, [json.loads(line) for line in server.stdout]
+
+
+def test_each_request_on_an_http2_connection_costs_a_permit() -> None:
+    began_at = time.monotonic()
+    result, arrivals = crawl_http2([f"/page/{n}" for n in range(5)])
     assert [item["status"] for item in result.items] == [200] * 5
     assert [status for _, _, status, _ in arrivals].count(429) == 1
     assert {protocol for *_, protocol in arrivals} == {"HTTP/2"}
@@ -179,3 +184,11 @@ def test_each_request_on_an_http2_connection_costs_a_permit() -> None:
     jitter = METER.jitter(began_at)
     assert min(gaps[1:]) > 0.2 - jitter
     assert max(gaps) > 1 - jitter
+
+
+def test_an_http2_server_that_asks_for_calm_is_waited_for() -> None:
+    result, _ = crawl_http2(["/page/0", "/calm"])
+    assert [item["status"] for item in result.items] == [200, 200]
+    assert "because of HTTP/2 ENHANCE_YOUR_CALM" in result.log
+    assert result.stats["politeness/rescheduled"] >= 1
+    assert "retry/count" not in result.stats

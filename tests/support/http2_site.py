@@ -1,7 +1,8 @@
 """A server that speaks HTTP/2 over TLS on loopback, for a process of its own.
 
 Prints its port, then a line of JSON for each request: when it arrived, its path, the
-status of the answer, and the protocol. The first request for /page/2 is refused.
+status of the answer, and the protocol. The first request for /page/2 is refused. The
+connection of the first one for /calm is closed with ENHANCE_YOUR_CALM.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from cryptography.x509.oid import NameOID
 from twisted.internet import reactor as installed
 from twisted.internet import ssl
 from twisted.web.resource import Resource
-from twisted.web.server import Site
+from twisted.web.server import NOT_DONE_YET, Site
+
+ENHANCE_YOUR_CALM = 0xB
 
 
 def certificate() -> Any:
@@ -48,9 +51,15 @@ class Pages(Resource):
         super().__init__()  # type: ignore[no-untyped-call]
         self._asked: Counter[str] = Counter()
 
-    def render_GET(self, request: Any) -> bytes:  # noqa: N802
+    def render_GET(self, request: Any) -> bytes | int:  # noqa: N802
         path = request.path.decode()
         self._asked[path] += 1
+        if (path, self._asked[path]) == ("/calm", 1):
+            connection = request.channel._conn
+            connection.conn.close_connection(error_code=ENHANCE_YOUR_CALM)
+            connection.transport.write(connection.conn.data_to_send())
+            connection.transport.loseConnection()
+            return NOT_DONE_YET
         status = 429 if (path, self._asked[path]) == ("/page/2", 1) else 200
         if status == 429:
             request.setHeader("Retry-After", "1")
