@@ -61,6 +61,7 @@ class PolitenessMiddleware:
         self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
         self._handing_back = HandingBack(self._parts, crawler.spider)
         addresses = crawler.settings.getint("CONCURRENT_REQUESTS_PER_IP")
+        self._is_exempt_logged = False
         self._by_address = addresses > 0 and not HAS_THROTTLER
         # The response may never get to process_response: the download was cancelled,
         # or a middleware closer to the downloader kept it.
@@ -99,6 +100,8 @@ class PolitenessMiddleware:
             elif not await self._pass(ticket, slot):
                 return self._handing_back.hand_back(ticket, slot)
         if slot is None:
+            if not self._is_exempt_logged:
+                self._log_exempt(request)
             parts.engine.stamp(request, parts.registry.key_for(request))
         else:
             parts.engine.take_over(request, slot.key, slot.concurrency)
@@ -214,6 +217,17 @@ class PolitenessMiddleware:
             outcome = Outcome(Verdict.IGNORED, "sent again")
             self._parts.feedback.end(earlier, outcome)
         return self._parts.tickets.begin(request)
+
+    def _log_exempt(self, request: Request) -> None:
+        """Log once that something is not limited: whoever tries the add-on on the own
+        machine may wonder why."""
+        host = host_of(request)
+        if self._parts.policy.is_exempt(host):
+            self._is_exempt_logged = True
+            self._log.info(
+                "%(host)s is in POLITENESS_EXEMPT, so its requests are not limited",
+                {"host": printable(host)},
+            )
 
     def _not_limited(self, request: Request) -> None:
         """End what the queue has limited, and the gate does not."""

@@ -38,7 +38,8 @@ def log_settings(policy: Policy, spider: Spider | None, *, by_queue: bool) -> No
     )
     if policy.spacing * bounds.max_rate > 1:
         log.info(
-            "DOWNLOAD_DELAY=%(delay).3g limits each slot to %(rate).3g/s",
+            "DOWNLOAD_DELAY=%(delay).3g limits each slot to %(rate).3g/s; remove it to "
+            "let rates adapt",
             {"delay": policy.spacing, "rate": 1 / policy.spacing},
         )
     if policy.limits:

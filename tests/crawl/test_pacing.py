@@ -120,6 +120,8 @@ def test_off_switches(site: Callable[..., Site], off: dict[str, Any]) -> None:
     assert len(result.items) == 20
     assert result.seconds < 10 + server.lost  # at 1/s, it would be 19
     assert {arrival.path for arrival in server.arrivals}.isdisjoint({"/robots.txt"})
+    is_exempt = "POLITENESS_EXEMPT" in off
+    assert result.log.count("127.0.0.1 is in POLITENESS_EXEMPT") == is_exempt
 
 
 def test_an_exempt_request_does_not_wait_for_the_others(
