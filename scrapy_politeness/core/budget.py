@@ -42,12 +42,15 @@ class Budget(Referable):
     gap: float = 0.0
     burst: int = 1
     bandwidth: Bandwidth | None = None
+    # How many may be in flight at once, over all of its slots.
+    concurrency: float = math.inf
     # Where other processes share it, its longer windows are budgets of their own.
     companions: tuple[Budget, ...] = ()
     windows: InitVar[Sequence[Window]] = ()
     permits: Permits = field(init=False)
     # How many wait for it at the gate.
     waiting: int = field(default=0, init=False)
+    in_flight: int = field(default=0, init=False)
     _governor: Governor | None = field(default=None, init=False)
     _last_claim: object = field(default=None, init=False)
     _claimed_at: float = field(default=-math.inf, init=False)
@@ -101,6 +104,10 @@ class Budget(Referable):
             self.gap = gap
             self.permits.pace.restart(now)
 
+    @property
+    def has_room(self) -> bool:
+        return self.in_flight < self.concurrency
+
     def has_permit(self, now: float) -> bool:
         return self.permits.pace.has_permit(now)
 
@@ -124,6 +131,8 @@ class Budget(Referable):
         counts: one that is delayed, say by a slow robots.txt, must not hold up all
         others.
         """
+        if not self.has_room:
+            return math.inf
         if self.permits.is_joined:
             return self._metered_at
         slowest = max(self.interval, self.floor)
@@ -141,7 +150,7 @@ class Budget(Referable):
             self._last_claim = None
 
     def is_idle(self, now: float) -> bool:
-        busy = self.waiting or self._last_claim is not None
+        busy = self.waiting or self.in_flight or self._last_claim is not None
         idle_at = self.permits.pace.idle_at(self.interval, self.floor)
         return not busy and max(self.ready_at, idle_at) <= now
 
@@ -169,6 +178,7 @@ class Budget(Referable):
     ) -> bool:
         """A request that was let through is over; return whether that has made it
         slower."""
+        self.in_flight -= 1
         if self._governor is None:
             return False
         # A pause, and what is left of a quota, is the host's alone.

@@ -52,7 +52,11 @@ class Route(NamedTuple):
 
     def is_open(self, now: float) -> bool:
         """Tell whether one may go that is ready."""
-        return self.slot.has_room and not self.lacks_permit(now)
+        return self.has_room and not self.lacks_permit(now)
+
+    @property
+    def has_room(self) -> bool:
+        return self.slot.has_room and all(budget.has_room for budget in self.budgets)
 
     def lacks_permit(self, now: float) -> bool:
         """Tell whether budgets that other processes share have to be asked first."""
@@ -103,6 +107,8 @@ class Route(NamedTuple):
             return Flight(self, permit, (), transfer)
         shared = [budget.take(now) for budget in self.shared]
         shared += [budget.take_unseen(now) for budget in self.unseen]
+        for budget in self.budgets:
+            budget.in_flight += 1
         return Flight(self, permit, tuple(shared), transfer)
 
 

@@ -40,9 +40,9 @@ SHORT_WAIT = 1.0
 _RESERVE_AGAIN = 1.0
 
 
-# Seconds after which to look again what has arrived: less than was expected, and of
-# another slot, is not announced.
-_METER_AGAIN = 0.25
+# Seconds after which to look again: that another slot of the host has got an answer, or
+# has received less than was expected, is not announced.
+_LOOK_AGAIN = 0.1
 
 
 class _Place(NamedTuple):
@@ -221,9 +221,11 @@ class Gate:
     def _wait_or_reserve(self, route: Route, now: float) -> float:
         """Return when to look again. Where only permits are missing, the slot announces
         that they are there, as a rule earlier."""
+        if not route.has_room:
+            return _LOOK_AGAIN
         if route.ready_at > now or not route.lacks_permit(now):
             wait = _wait(route, now)
-            return min(wait, _METER_AGAIN) if route.metered else wait
+            return min(wait, _LOOK_AGAIN) if route.metered else wait
         self._sharing.reserve(route)
         return _RESERVE_AGAIN
 

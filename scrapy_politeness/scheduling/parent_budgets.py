@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING
 
@@ -94,7 +95,11 @@ class ParentBudgets:
 
     def _make(self, name: str) -> None:
         own = self._policy.for_slot(name)
-        if own is None or not (own.spacing or own.floor or own.bandwidth):
+        if own is None:
+            return
+        concurrency = own.concurrency if own.shares_concurrency else math.inf
+        is_limit = own.spacing or own.floor or own.bandwidth
+        if not is_limit and concurrency == math.inf:
             return
         budget = Budget(
             _key(name),
@@ -103,6 +108,7 @@ class ParentBudgets:
             burst=own.burst,
             windows=own.windows,
             bandwidth=bandwidth(own.bandwidth),
+            concurrency=concurrency,
         )
         self._add(name, budget)
 

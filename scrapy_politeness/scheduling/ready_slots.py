@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # Seconds.
 _A_MOMENT = 0.01
+# After which to look again whether a budget has room.
+_LOOK_AGAIN = 0.1
 
 
 class _Line(NamedTuple):
@@ -84,7 +86,7 @@ class ReadySlots:
         if self._lines:
             for budget in self._registry.lined_up_for(slot_key):
                 if budget.key in self._lines:
-                    self._budgets.put(budget.key, budget.claimable_at)
+                    self._budgets.put(budget.key, _claimable_at(budget, now))
         if slot_key in self._backlog.ready:
             ready_at = self.plan(slot_key, now)
         return ready_at if self._are_independent else self.next_time
@@ -178,7 +180,7 @@ class ReadySlots:
         for budget in self._registry.lined_up_for(slot_key):
             is_newcomer = found_in is self._limited and budget.key in self._lines
             if is_newcomer or budget.claimable_at > now:
-                self._join_line(slot_key, budget)
+                self._join_line(slot_key, budget, now)
                 return False
         return True
 
@@ -208,17 +210,17 @@ class ReadySlots:
         known = self._registry.slots.get(slot_key)
         return known is not None and known.is_given_up(now)
 
-    def _join_line(self, slot_key: str, budget: Budget) -> None:
+    def _join_line(self, slot_key: str, budget: Budget, now: float) -> None:
         self.over(slot_key)
         self._in_line.add(slot_key)
         line = self._lines.setdefault(budget.key, _Line(budget, deque()))
         line.slots.append(slot_key)
-        self._budgets.put(budget.key, budget.claimable_at)
+        self._budgets.put(budget.key, _claimable_at(budget, now))
 
     def _of_line(self, key: str, now: float) -> str | None:
         """Return the first in a budget's line, if it may go."""
         budget, slots = self._lines[key]
-        ready_at = budget.claimable_at
+        ready_at = _claimable_at(budget, now)
         if ready_at > now:
             self._budgets.put(key, ready_at)
             return None
@@ -230,3 +232,9 @@ class ReadySlots:
         self._limited.put(slot_key, now)
         is_still_needed = budget in self._registry.lined_up_for(slot_key)
         return slot_key if is_still_needed else None
+
+
+def _claimable_at(budget: Budget, now: float) -> float:
+    """A slot that nobody has in line here may make room in it."""
+    at = budget.claimable_at
+    return now + _LOOK_AGAIN if at == math.inf else at

@@ -1,7 +1,7 @@
 """A host with a limit for its search and another for the rest, crawled for real.
 
 python -m tests.benchmarks.parts            # without a setting
-python -m tests.benchmarks.parts --pattern  # with POLITENESS_SLOTS
+python -m tests.benchmarks.parts --pattern  # with POLITENESS_SLOTS, and limits
 python -m tests.benchmarks.parts --random   # refusals fall on random pages
 """
 
@@ -39,6 +39,10 @@ def main() -> None:
     settings: dict[str, Any] = {"LOG_LEVEL": "INFO"}
     if options.pattern:
         settings["POLITENESS_SLOTS"] = [(r"/search/", "search")]
+        settings["POLITENESS_LIMITS"] = {
+            "search": {"limit": "1/s"},
+            "127.0.0.1": {"limit": "10/s"},
+        }
     with Site(answer=judge) as server:
         paths = [f"/wiki/{n}" for n in range(int(PAGES * options.scale))]
         paths += [f"/search/{n}" for n in range(int(SEARCHES * options.scale))]

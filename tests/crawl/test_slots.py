@@ -80,6 +80,26 @@ def test_the_limit_of_the_host_holds_over_all_of_its_slots(
     assert all(len(part) >= 3 for part in split(arrivals[:10]))
 
 
+def test_the_concurrency_of_the_host_holds_over_all_of_its_slots(
+    site: Callable[..., Site],
+) -> None:
+    server = site(12, latency=0.3)
+    settings = {
+        **NO_ROBOTS,
+        **SEARCH,
+        "POLITENESS_START_RATE": 50,
+        "POLITENESS_MAX_RATE": 50,
+        "POLITENESS_LIMITS": {"127.0.0.1": {"concurrency": 3}},
+    }
+    urls = [*searches(server), *server.page_urls()]
+    result = crawl(urls=urls, settings=settings)
+    assert len(result.items) == 24
+    assert server.max_in_flight <= 3
+    arrivals = server.arrivals
+    assert arrivals[-1].at - arrivals[0].at < 24 / 3 * 0.4 + 2 + server.lost
+    assert all(len(part) >= 3 for part in split(arrivals[:12]))
+
+
 def test_robots_txt_holds_over_all_slots_of_its_host(
     site: Callable[..., Site],
 ) -> None:
