@@ -42,7 +42,7 @@ def markdown(
     yield "![Share of the fastest possible crawl, and refusals](benchmark.svg)"
     yield ""
     yield "## All servers together"
-    yield "The average of the tables below."
+    yield "The average of the tables below, without that about Crawl-delay."
     yield ""
     yield from _summary(servers, crawlers, scores)
     for server in servers:
@@ -90,7 +90,8 @@ def _introduction(pages: int, longest: float, missing: Sequence[str]) -> Iterato
     found = ", ".join(f"{name} {_version(name)}" for name in names if _version(name))
     yield (
         f"- {found}; Python {platform.python_version()}, {os.cpu_count()} cores; "
-        "crawler and server on the same machine, one crawl after the other."
+        "crawler and server on the same machine, one crawl after the other. Other "
+        f"work on it, as its load average at the end: {os.getloadavg()[0]:.1f}."
     )
     if missing:
         yield f"- Not installed, and left out: {', '.join(missing)}."
@@ -110,14 +111,19 @@ def _summary(
     yield head.replace("| pages |", "| all pages |").removesuffix(" CPU |")
     yield line.removesuffix("--:|")
     for crawler in crawlers:
-        own = [(s, scores[s.name, crawler.name]) for s in servers]
-        whole = sum(score.pages >= score.wanted for _, score in own)
+        own = [scores[server.name, crawler.name] for server in _limiting(servers)]
+        whole = sum(score.pages >= score.wanted for score in own)
         yield (
             f"| {crawler.name} | {whole} of {len(own)} "
-            f"| {mean(score.share for _, score in own):.2f} "
-            f"| {mean(score.refused_per_100 for _, score in own):.1f} "
-            f"| {sum(score.impatient for _, score in own)} |"
+            f"| {mean(score.share for score in own):.2f} "
+            f"| {mean(score.refused_per_100 for score in own):.1f} "
+            f"| {sum(score.impatient for score in own)} |"
         )
+
+
+def _limiting(servers: Sequence[Server]) -> list[Server]:
+    """Where a crawler may ignore what was asked for, being fast is no merit."""
+    return [server for server in servers if not server.crawl_delay]
 
 
 def _table(
@@ -125,14 +131,14 @@ def _table(
 ) -> Iterator[str]:
     head, line = _HEAD
     if server.crawl_delay:
-        head, line = head.replace("against Retry-After", "smallest gap"), line
+        head = head.replace("against Retry-After", "smallest gap")
     yield head
     yield line
     for crawler in crawlers:
         score = scores[server.name, crawler.name]
         special = str(score.impatient)
-        if server.crawl_delay:
-            special = f"{score.gap:.2f} s" if score.gap is not None else "-"
+        if server.crawl_delay and score.gap is not None:
+            special = f"{score.gap:.2f} s"
         yield (
             f"| {crawler.name} | {score.pages} of {score.wanted} | {score.share:.2f} "
             f"| {score.refused_per_100:.1f} | {special} | {score.cpu:.1f} s |"
@@ -144,7 +150,7 @@ def svg(servers: Sequence[Server], crawlers: Sequence[Crawler], scores: Scores) 
     height = _ROW * len(crawlers) + 50
     parts = []
     for number, crawler in enumerate(crawlers):
-        own = [scores[s.name, crawler.name] for s in servers]
+        own = [scores[s.name, crawler.name] for s in _limiting(servers)]
         share = mean(score.share for score in own)
         refused = mean(score.refused_per_100 for score in own)
         top = 34 + number * _ROW
