@@ -56,6 +56,8 @@ class Route(NamedTuple):
 
     @property
     def has_room(self) -> bool:
+        if not self.shared and not self.unseen:
+            return self.slot.has_room
         return self.slot.has_room and all(budget.has_room for budget in self.budgets)
 
     def lacks_permit(self, now: float) -> bool:
