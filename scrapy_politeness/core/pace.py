@@ -20,6 +20,9 @@ _FORGIVEN_LATENESS = 0.005
 # What is forgiven, and what requests differ in travel time, must not bring one more
 # into a window than the limit says. For short periods nobody can measure that.
 _MARGIN = 0.015
+# Seconds. Where requests are counted, one that opens a connection arrives later than
+# the one that takes its place.
+_LATE_ARRIVAL = 1.0
 _MARGIN_SHARE = 0.01
 
 # The host measures a Crawl-delay at its own door, and no two requests travel equally
@@ -104,7 +107,9 @@ class Limit:
     @property
     def windows(self) -> tuple[Window, ...]:
         """The longer ones, in which requests are counted."""
-        return tuple(Window(each.count, each._whole) for each in self.longer)
+        return tuple(
+            Window(each.count, each._whole + each._late_arrival) for each in self.longer
+        )
 
     @property
     def average_interval(self) -> float:
@@ -116,6 +121,10 @@ class Limit:
         """The even spacing that keeps every window of ``period`` within ``count``,
         measured at the host's door."""
         return self._whole / self.count
+
+    @property
+    def _late_arrival(self) -> float:
+        return min(_LATE_ARRIVAL, _MARGIN_SHARE * self.period)
 
     @property
     def _whole(self) -> float:
