@@ -45,7 +45,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=rivals.__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--pages", type=int, default=100)
+    parser.add_argument("--pages", type=int, default=80)
     parser.add_argument("--longest", type=float, default=40.0, help="seconds per crawl")
     parser.add_argument("--servers", default="", help="parts of names, with commas")
     parser.add_argument("--crawlers", default="", help="parts of names, with commas")

@@ -9,7 +9,7 @@ app.use((request, response, next) => {
   const at = Date.now() / 1000;
   response.on("finish", () => {
     const wait = response.getHeader("Retry-After") || "-";
-    appendFileSync(log, `${at} ${response.statusCode} ${request.path} ${wait}\n`);
+    appendFileSync(log, `${at} ${response.statusCode} ${request.originalUrl} ${wait}\n`);
   });
   next();
 });
