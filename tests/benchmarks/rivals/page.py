@@ -24,7 +24,7 @@ _HEAD = (
 )
 
 # Of the plot, in pixels.
-_LEFT, _WIDTH, _ROW = 230, 420, 26
+_LEFT, _WIDTH, _ROW = 260, 390, 26
 
 
 def markdown(
