@@ -151,7 +151,16 @@ class Parts:
             )
         # Optional: needs the package redis.
         from scrapy_politeness.sharing.redis.adapter import RedisSharing
+        from scrapy_politeness.sharing.redis.first_contact import (
+            reject_permanent_errors,
+        )
 
+        try:
+            reject_permanent_errors(self.policy.redis_url)
+        except ValueError as error:
+            raise self.policy.error(
+                "redis_url", f"the server rejects it: {error}"
+            ) from error
         return RedisSharing(
             self.policy.redis_url, self.policy, self.stats, self.pending, spider
         )

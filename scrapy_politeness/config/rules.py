@@ -228,6 +228,11 @@ def host_name(value: Any) -> str:
 
 
 def redis_url(value: Any) -> str:
+    if isinstance(value, str) and "+sentinel://" in value:
+        raise ValueError(
+            "Sentinel is not supported; use the address of a proxy or a name that "
+            'always leads to the master, or a cluster ("redis+cluster://…")'
+        )
     if not isinstance(value, str) or not _REDIS_URL.match(value):
         raise ValueError(
             'must be None or a URL such as "redis://localhost:6379/0", "rediss://…", '

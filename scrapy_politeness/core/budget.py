@@ -102,7 +102,7 @@ class Budget(Referable):
             gap += grace(gap)
         if gap > self.gap:
             self.gap = gap
-            self.permits.pace.restart(now)
+            self.permits.restart(now)
 
     @property
     def has_room(self) -> bool:
@@ -115,9 +115,10 @@ class Budget(Referable):
         """From now on, share it with other processes."""
         self.permits.join(members)
 
-    def part(self, now: float, chance: float) -> None:
-        """Go on alone, with an equal share; see ``Permits.part``."""
-        self.permits.part(now, chance, self._own_interval)
+    def part(self, now: float, chance: float, offset: float = 0.0) -> None:
+        """Go on alone, with an equal share; see ``Permits.part``. There are no turns:
+        those of a slot might never be at the same time."""
+        self.permits.part(now, chance, self._own_interval, 0.0, offset)
 
     @property
     def terms(self) -> LeaseTerms:
@@ -164,7 +165,7 @@ class Budget(Referable):
         )
 
     def take_unseen(self, now: float) -> Permit:
-        late = self.permits.pace.take(now, self.interval, self.floor)
+        late = self.permits.take(now, self.interval, self.floor)
         return self._permit(now, late)
 
     def _permit(self, now: float, late: float) -> Permit:

@@ -97,14 +97,17 @@ class Learner:
             self.model, self._joint_model = self._joint_model, None
             self._update_rate()
 
-    def part(self) -> None:
-        """Go on alone, never faster than all were together."""
+    def part(self, offset: float) -> None:
+        """Go on alone, never faster than all were together; their clock is ahead by
+        ``offset``."""
         rate = min(self.rate, self.ceiling or self.rate)
         self._joint_model = self.model
         low = min(self.bounds.min_rate, rate)
         self.model = HostModel(
             replace(self.bounds, start_rate=rate, max_rate=rate, min_rate=low)
         )
+        if self._joint_model is not None:
+            self.model.outage = self._joint_model.outage.shifted(-offset)
         self._update_rate()
 
     def new_model(self) -> HostModel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy_politeness.core.pace import HEAD_START, is_enough
 
@@ -17,17 +17,19 @@ if TYPE_CHECKING:
 # reserved that was killed.
 HORIZON = 0.2
 
-# When what is reserved lasts for less than this, it is time to ask for more.
+# When what is reserved lasts for less than this, it is time to ask for more. A single
+# one is asked for only this much before it can be used.
 _LOW_WATER = HORIZON / 2
+_JUST_IN_TIME = 0.02
 
 # A lease that is not used within this time lapses: requests of other processes follow.
 # Where there is time between them, it may be a little longer.
 _GRACE = 0.03
 _LONGEST_GRACE = 0.1
-_GRACE_SHARE = 0.05
+_GRACE_SHARE = 0.03
 
-# By how much two leases may come closer to each other on their way here: the server's
-# time is known only to within a round trip.
+# By how much two leases of many may come closer to each other on their way here: the
+# server's time is known only to within a round trip.
 _TOLERANCE = HORIZON
 
 
@@ -42,12 +44,18 @@ class Lease(NamedTuple):
 class LeaseTerms(NamedTuple):
     """What a process asks leases on: one every ``interval`` seconds on average, but
     if others have learned together that it may be faster, up to one every ``fastest``;
-    no two closer than ``gap``, and up to ``burst`` at once after a time of rest."""
+    no two closer than ``gap``, and up to ``burst`` at once after a time of rest.
+
+    ``step`` is how long the turns are of processes that were cut off, and
+    ``crawl_delay`` the part of the gap that holds for a process that has not read
+    robots.txt yet."""
 
     interval: float
     fastest: float
     gap: float
     burst: int = 1
+    step: float = 0.0
+    crawl_delay: float = 0.0
 
     @property
     def slowest(self) -> float:
@@ -61,12 +69,15 @@ class Leases:
 
     ``members`` is how many processes share the budget, ``cuts`` how often its rate
     had been cut when the leases were granted, ``taken_from`` which other budgets they
-    were taken from, too.
+    were taken from, too. ``lead`` is what it takes from asking for leases until they
+    can be used, ``reach`` how far ahead they may be.
     """
 
     members: int = 1
     cuts: int = 0
-    taken_from: object = ()
+    lead: float = 0.0
+    reach: float = HORIZON
+    taken_from: tuple[Any, ...] = ()
     is_asked: bool = False
     # Until it is known what a refusal means for all.
     is_blocked: bool = False
@@ -75,25 +86,45 @@ class Leases:
     _grace: float = _GRACE
     # When the next one would be due if all were evenly spread.
     _alone_at: float = -math.inf
+    # Others wait for them, too, and it was said when to ask again.
+    _in_line: bool = False
+    # What was asked for is out of date.
+    _is_outdated: bool = False
 
     def __len__(self) -> int:
         return len(self._leases)
 
     def grant(
-        self, leases: Sequence[Lease], next_at: float, interval: float = 0.0
+        self,
+        leases: Sequence[Lease],
+        next_at: float,
+        interval: float = 0.0,
+        *,
+        in_line: bool = False,
     ) -> None:
         """Some were reserved, or none; there will be more from ``next_at`` on, one in
-        every ``interval``."""
+        every ``interval``; see ``worth_asking``."""
+        if self._is_outdated:
+            self._is_outdated = False
+            self._ask_at = -math.inf
+            return
         self._leases.extend(leases)
-        self._ask_at = worth_asking(next_at, interval)
+        self._in_line = in_line
+        self._ask_at = worth_asking(next_at, interval, self.lead, in_line=in_line)
         self._grace = grace(interval)
 
-    def not_too_early(self, at: float, terms: LeaseTerms) -> float:
-        """Return when to use a lease for that time. Whatever happens to what was
-        counted where leases are reserved, no process sends more than all together may.
-        """
+    def not_too_early(self, at: float, terms: LeaseTerms, last: float) -> float:
+        """Return when to use a lease for that time, after the ``last`` request. What-
+        ever happens to what was counted where leases are reserved, no process sends
+        more than all together may."""
         interval = max(terms.fastest, terms.gap)
-        at = max(at, self._alone_at - (terms.burst - 1) * interval - _TOLERANCE)
+        spare = (terms.burst - 1) * interval
+        if interval < HORIZON or terms.burst > 1:
+            spare += _TOLERANCE
+        else:
+            # A lease that was used late does not put off the next one.
+            at = max(at, last + interval - grace(interval))
+        at = max(at, self._alone_at - spare, last + terms.gap - grace(terms.gap))
         self._alone_at = max(self._alone_at, at) + interval
         return at
 
@@ -102,7 +133,13 @@ class Leases:
         self._ask_at = ask_at
 
     def clear(self) -> None:
-        self.is_asked = self.is_blocked = False
+        self.is_asked = self.is_blocked = self._is_outdated = False
+        self.void(-math.inf)
+
+    def renew(self) -> None:
+        """They are needed on other terms from now on."""
+        self._is_outdated = self.is_asked
+        self._alone_at = -math.inf
         self.void(-math.inf)
 
     def refused(self, cuts: int) -> bool:
@@ -118,7 +155,14 @@ class Leases:
         if self.is_asked or self.is_blocked or now < self._ask_at:
             return False
         self._lapse(now)
-        return not self._leases or self._leases[-1].at - now < _LOW_WATER
+        return now >= self.ask_at
+
+    @property
+    def ask_at(self) -> float:
+        """From when on it is of use to ask for more, if nothing else is in the way."""
+        if not self._leases or self._in_line:
+            return self._ask_at
+        return max(self._ask_at, self._leases[-1].at - _LOW_WATER - self.lead)
 
     def has_permit(self, now: float, shared: object = ()) -> bool:
         """Tell whether one request may go that needs those other budgets, too."""
@@ -131,7 +175,7 @@ class Leases:
         self._lapse(now)
         return len(self._leases) > claims and self.taken_from == shared
 
-    def need(self, shared: object) -> None:
+    def need(self, shared: tuple[Any, ...]) -> None:
         """They are needed for requests that need those other budgets, too."""
         if self.taken_from != shared:
             self.taken_from = shared
@@ -171,7 +215,7 @@ class Leases:
         self.void(now)
 
     def pause_until(self, until: float, interval: float) -> None:
-        self.void(until - HORIZON)
+        self.void(until - _LOW_WATER - self.lead)
 
     def forget_pause(self) -> None:
         self.void(-math.inf)
@@ -187,8 +231,12 @@ def grace(interval: float) -> float:
     return max(_GRACE, min(_GRACE_SHARE * interval, _LONGEST_GRACE))
 
 
-def worth_asking(next_at: float, interval: float) -> float:
+def worth_asking(
+    next_at: float, interval: float, lead: float, *, in_line: bool = False
+) -> float:
     """Return from when on to ask for what there will be at ``next_at``: in time to
     reserve several at once; but a single one only when it can be used at once, or
-    all processes might have to wait for the next."""
-    return next_at - _LOW_WATER if interval < HORIZON else next_at
+    all processes might have to wait for the next; nor earlier than others that are
+    ``in_line``."""
+    is_early = interval < HORIZON and not in_line
+    return next_at - lead - (_LOW_WATER if is_early else _JUST_IN_TIME)

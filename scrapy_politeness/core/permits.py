@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.leases import Leases
 from scrapy_politeness.core.pace import Pace
+from scrapy_politeness.core.turns import Seat, Turns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,17 +28,31 @@ class Permits:
     """A process on its own paces itself. One that has joined others sends by leases of
     what they share; parted from them, it paces itself again, with an equal share.
 
+    Whichever it is, this knows when the last request was sent, and what the others
+    count on: that nothing is sent without a lease before ``promised_until``, and only
+    in the turns of ``seat`` after that.
+
     ``pace`` is what to ask, ``share`` what to multiply intervals by, and ``ask_at``
     from when on it is of use to ask for more leases of a budget.
     """
 
     burst: int = 1
     windows: Sequence[Window] = ()
-    pace: Pace | Leases = field(init=False)
+    pace: Pace | Leases | Turns = field(init=False)
     leases: Leases | None = None
     is_joined: bool = False
     share: int = 1
     ask_at: float = -math.inf
+    seat: Seat | None = None
+    promised_until: float = -math.inf
+    # When the others have last answered.
+    answered_at: float = -math.inf
+    # From when on the next gap counts: the last request, or the end of it.
+    last: float = -math.inf
+    # The same, as long as the others do not know of it.
+    uncounted: float | None = None
+    # Where they were parted from this one, until when they have leases of before.
+    _reserved_until: float = -math.inf
 
     def __post_init__(self) -> None:
         self.pace = Pace(self.burst, self.windows)
@@ -55,23 +70,59 @@ class Permits:
             if isinstance(self.pace, Pace):
                 self.pace.limit(shares)
 
+    def take(self, now: float, interval: float, floor: float) -> float:
+        """Let one request through; return for how long it could have gone already."""
+        late = self.pace.take(now, interval, floor)
+        self.last = max(self.last, now)
+        if not self.is_joined:
+            self.uncounted = self.last
+        return late
+
+    def restart(self, now: float) -> None:
+        """Count the spacing from now, as if a request had just started."""
+        self.pace.restart(now)
+        self.last = max(self.last, now)
+        self.uncounted = self.last
+
+    def counted(self, at: float | None) -> None:
+        """The others know of what was sent until then."""
+        if self.uncounted == at:
+            self.uncounted = None
+
     def join(self, members: int = 1) -> None:
         """``members`` is how many processes there are, if that is known."""
         if self.leases is None:
             self.leases = Leases(members)
         self.leases.clear()
+        # They may have forgotten what they have known, or use what they had reserved.
+        last = max(self.last, self._reserved_until)
+        self.uncounted = last if last > -math.inf else None
         self.pace = self.leases
         self.is_joined = True
         self.share = 1
         self.ask_at = -math.inf
 
-    def part(self, now: float, chance: float, interval: float) -> None:
+    def part(
+        self, now: float, chance: float, interval: float, step: float, offset: float
+    ) -> None:
         """``chance`` is a random number from [0, 1): the processes must not all begin
-        at the same time. ``interval`` is what all of them together have kept."""
+        at the same time. ``interval`` is what all of them together have kept, ``step``
+        how long their turns are; ``offset`` as in ``Turns``."""
         assert self.leases is not None
-        self.share = max(1, self.leases.members)
+        self.share = max(1, self.leases.members, self.seat.of if self.seat else 1)
         self.is_joined = False
         self.ask_at = -math.inf
         windows = [window.shared(self.share) for window in self.windows]
-        self.pace = Pace(self.burst, windows)
-        self.pace.restart(now - chance * interval * self.share)
+        pace = Pace(max(1, self.burst // self.share), windows)
+        self.pace = pace
+        if self.share == 1:
+            pace.restart(max(self.last, now - chance * interval))
+            return
+        self._reserved_until = now + self.leases.reach
+        # As long as they count on it, they may reserve what would be this one's turn.
+        quiet_until = max(now, self.promised_until) + self.leases.reach
+        if self.seat is None or not step:
+            pace.restart(max(self.last, quiet_until - chance * interval * self.share))
+            return
+        pace.restart(self.last)
+        self.pace = Turns(pace, self.seat, step, offset, quiet_until + step)

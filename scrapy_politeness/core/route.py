@@ -61,8 +61,9 @@ class Route(NamedTuple):
         return self.slot.has_room and all(budget.has_room for budget in self.budgets)
 
     def lacks_permit(self, now: float) -> bool:
-        """Tell whether budgets that other processes share have to be asked first."""
-        if not self.slot.permits.is_joined and not self.unseen:
+        """Tell whether budgets that other processes share have to be asked first, or
+        the slot's turn has to come."""
+        if self.slot.permits.leases is None and not self.unseen:
             return False
         return not self.slot.has_permit(now, self.shared) or any(
             not budget.has_permit(now) for budget in self.unseen

@@ -21,6 +21,7 @@ from scrapy_politeness.core.pace import (
 )
 from scrapy_politeness.core.permits import Permits, Referable
 from scrapy_politeness.core.serving import Serving
+from scrapy_politeness.core.turns import turn_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from scrapy_politeness.core.governor.control_law import Bounds
     from scrapy_politeness.core.governor.host_model import Change, HostModel
     from scrapy_politeness.core.learned import Learned
+    from scrapy_politeness.core.outage import Outage
     from scrapy_politeness.core.windows import Window
 
 # What is not sent in these cannot be made up for by a burst.
@@ -83,8 +85,6 @@ class Slot(Referable):
     # no other.
     aside: int = field(default=0, init=False)
     is_dead: bool = field(default=False, init=False)
-    # Where spacings count from the end of a request, that of the last one.
-    finished_at: float | None = field(default=None, init=False)
     permits: Permits = field(init=False)
     learner: Learner = field(init=False)
     serving: Serving = field(default_factory=Serving, init=False)
@@ -120,6 +120,10 @@ class Slot(Referable):
     @property
     def has_room(self) -> bool:
         return self.in_flight < self._places
+
+    def is_open(self, now: float) -> bool:
+        """Tell whether nothing but a permit is missing."""
+        return self.has_room and not self._blocks.in_queue and self._blocks.until <= now
 
     @property
     def ready_at(self) -> float:
@@ -200,7 +204,7 @@ class Slot(Referable):
         """Let one request through, now."""
         interval, gap = self._interval, self._gap
         blocks, permits = self._blocks, self.permits
-        late = min(now - blocks.until, permits.pace.take(now, interval, gap))
+        late = min(now - blocks.until, permits.take(now, interval, gap))
         resumed = blocks.until > -math.inf
         if resumed:
             blocks.clear()
@@ -265,8 +269,7 @@ class Slot(Referable):
         if outcome.verdict is not Verdict.IGNORED:
             self.learner.answered()
         if self.from_finish:
-            self.permits.pace.restart(now)
-            self.finished_at = now
+            self.permits.restart(now)
         return self.serving.landed(permit, outcome)
 
     def join(self, members: int = 1) -> None:
@@ -275,12 +278,13 @@ class Slot(Referable):
         self.permits.join(members)
         self._update()
 
-    def part(self, now: float, chance: float) -> None:
+    def part(self, now: float, chance: float, offset: float = 0.0) -> None:
         """Go on alone, with an equal share of what all were sending; see
         ``Permits.part``."""
-        self.learner.part()
+        step = self.terms.step
+        self.learner.part(offset)
         interval = max(1 / self.learner.rate, self.spacing)
-        self.permits.part(now, chance, interval)
+        self.permits.part(now, chance, interval, step, offset)
         self._update()
 
     def adopt(self, model: HostModel) -> None:
@@ -296,7 +300,16 @@ class Slot(Referable):
     def terms(self) -> LeaseTerms:
         """On what terms leases are asked for, apart from what is learned."""
         fastest = max(self.spacing, 1 / self.learner.bounds.max_rate)
-        return LeaseTerms(self._interval, fastest, self._gap, self.burst)
+        floor = max(self._robots_delay, self.floor)
+        least = max(self.spacing, floor) if self.burst == 1 else floor
+        return LeaseTerms(
+            self._interval,
+            fastest,
+            self._gap,
+            self.burst,
+            turn_step(least),
+            self._robots_delay,
+        )
 
     def announce(self) -> None:
         """Say that it may be ready at another time than before."""
@@ -390,6 +403,11 @@ class Slot(Referable):
         return 1 / max(self._interval, self._gap)
 
     @property
+    def outage(self) -> Outage | None:
+        """For how long it has refused everything, if it has answered at all."""
+        return None if self.learner.model is None else self.learner.model.outage
+
+    @property
     def learned(self) -> Learned | None:
         return self.learner.learned
 
@@ -459,6 +477,8 @@ class Slot(Referable):
         self.spacing = spacing
         self.floor = floor
         self.permits.limit(windows)
+        if self.permits.leases is not None:
+            self.permits.leases.renew()
         self._update()
 
     def forget(self) -> None:
@@ -480,7 +500,7 @@ class Slot(Referable):
             return False
         self._robots_delay = delay
         self._update()
-        self.permits.pace.restart(now)
+        self.permits.restart(now)
         self.announce()
         return True
 

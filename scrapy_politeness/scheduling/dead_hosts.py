@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from scrapy_politeness.core.challenges import Challenges
-from scrapy_politeness.core.outage import Outages
 from scrapy_politeness.core.outcome import Verdict
 from scrapy_politeness.core.text import counted, duration
 from scrapy_politeness.exceptions import GivenUp, NotWelcome
@@ -61,9 +61,6 @@ class DeadHosts:
         spider: Spider | None,
     ) -> None:
         self._patience = policy.give_up_after
-        self._outages = Outages(
-            policy.give_up_after, policy.max_slots, lambda key: seen(key) is None
-        )
         self._challenges = Challenges(
             _CHALLENGED_FOR * policy.backoff_max,
             policy.max_slots,
@@ -75,6 +72,8 @@ class DeadHosts:
         self._listener = listener
         self._pending = pending
         self._log = logging.LoggerAdapter(logger, {"spider": spider})
+        # Of which outage it was said that the host will be given up.
+        self._foretold: WeakKeyDictionary[Slot, float] = WeakKeyDictionary()
 
     def learned(self, slot: Slot, outcome: Outcome, change: Change) -> None:
         """A request of this slot is over."""
@@ -82,26 +81,24 @@ class DeadHosts:
             self._challenged(slot, outcome)
         elif outcome.verdict is Verdict.SERVED and outcome.is_page:
             self._challenges.end(slot.key)
-        was_dead = slot.is_dead
-        if was_dead and slot.is_stopped:
+        # What a challenge means will be decided sooner.
+        self.heard(slot, is_foretold=not outcome.is_challenge)
+
+    def heard(self, slot: Slot, *, is_foretold: bool = True) -> None:
+        """The slot has learned something, perhaps from another process."""
+        outage = slot.outage
+        if outage is None or (slot.is_dead and slot.is_stopped):
             return
-        if outcome.verdict is Verdict.SERVED and not outcome.wait and not was_dead:
-            self._outages.forget(slot.key)
-            return
-        asked_for_pause = not outcome.verdict.is_overload and change.pause > 0
-        is_news = change.cut or asked_for_pause
-        outage = self._outages.observe(
-            slot.key, outcome, time.monotonic(), is_news=is_news
-        )
-        is_dead = self._outages.is_dead(slot.key)
+        was_dead, is_dead = slot.is_dead, outage.is_dead(self._patience)
+        if outage.times == _OFTEN and self._patience and is_foretold and not was_dead:
+            self._foretell(slot, outage)
         slot.set_dead(is_dead)
-        if outage is None:
-            return
         if is_dead and not was_dead:
             self._warn(slot, outage, _GIVING_UP)
-        elif outcome.is_challenge:
-            return  # that will be decided sooner
-        elif outage.times == _OFTEN and self._patience and self._pending(slot.key):
+
+    def _foretell(self, slot: Slot, outage: Outage) -> None:
+        if self._foretold.get(slot) != outage.since and self._pending(slot.key):
+            self._foretold[slot] = outage.since
             self._warn(slot, outage, _WILL_GIVE_UP)
 
     @property
@@ -145,7 +142,7 @@ class DeadHosts:
                     f"{self._stopped[slot.key]}",
                     response,
                 )
-            outage = self._outages.of(slot.key)
+            outage = slot.outage
             assert outage is not None
             raise GivenUp(
                 f"{printable(slot.key)} has served nothing for "
@@ -153,7 +150,6 @@ class DeadHosts:
             )
 
     def forget(self, slot: Slot) -> None:
-        self._outages.forget(slot.key)
         self._challenges.end(slot.key)
         self._stopped.pop(slot.key, None)
         slot.set_dead(False)

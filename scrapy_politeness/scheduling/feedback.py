@@ -78,6 +78,7 @@ class Feedback:
     def paused_elsewhere(self, slot: Slot, seconds: float) -> None:
         """The host has asked another process for a pause."""
         self.listener.paused_elsewhere(slot, seconds)
+        self.dead_hosts.heard(slot)
 
     def forget(self, slot: Slot) -> bool:
         """Return to the settings; return whether that has ended a pause."""

@@ -223,7 +223,9 @@ class Gate:
         that they are there, as a rule earlier."""
         if not route.has_room:
             return _LOOK_AGAIN
-        if route.ready_at > now or not route.lacks_permit(now):
+        # A lease or a turn may lapse with the question, and the next one comes later.
+        lacks_permit = route.ready_at <= now and route.lacks_permit(now)
+        if not lacks_permit or route.ready_at > now:
             wait = _wait(route, now)
             return min(wait, _LOOK_AGAIN) if route.metered else wait
         self._sharing.reserve(route)

@@ -34,10 +34,11 @@ def grant(host: int, wanted: int) -> Call:
     keys = Keys(one_node=False).of(f"slot:host{host}.example")
     horizon, longest = 200_000, 3_600_000_000
     # So fast that the budget itself refuses nothing.
-    arguments: list[str | int] = ["me", wanted, horizon, 0, longest, 0, -1, 1, 0, 1, 1]
-    return Call(
-        "grant", [keys.learned, keys.summary, keys.times, keys.members], arguments
-    )
+    arguments: list[str | int] = [
+        *("me", wanted, wanted, horizon, 0, 0, 0, longest, 0, 0),
+        *(1, 0, 1, 0, 0, -1, 1, "", 0),
+    ]
+    return Call("grant", [keys.summary, keys.record, keys.members], arguments)
 
 
 async def permits_per_second(url: str, seconds: float, hosts: int, each: int) -> float:
@@ -80,7 +81,7 @@ def measure_memory(hosts: int = 1000) -> None:
         print(f"{work['usec_per_call']:.0f} µs of the server each")
         crawl(urls=site.page_urls(), settings=settings)
         keys = Keys(one_node=False).of("slot:127.0.0.1")
-        print(f"all details of a host: {client.memory_usage(keys.learned):,} bytes")
+        print(f"all details of a host: {client.memory_usage(keys.record):,} bytes")
         print(f"in short: {client.memory_usage(keys.summary):,} bytes\n")
 
 

@@ -233,7 +233,7 @@ def test_a_new_process_starts_with_what_the_others_know(
     refusals, before = server.refusals(), len(server.arrivals)
     assert refusals
     if how == "a while later":
-        redis_server.client().delete("politeness:1:{slot:127.0.0.1}:learned")
+        redis_server.client().delete("politeness:1:{slot:127.0.0.1}:record")
     urls = [f"{url}?again" for url in server.page_urls()[:60]]
     assert len(crawl(urls=urls, settings=settings).items) == 60
     assert server.refusals() <= refusals + 12
@@ -373,7 +373,7 @@ def test_a_reset_holds_for_all(
     assert client.exists("politeness:1:{slot:127.0.0.1}:summary")
     crawl(Resetter, urls=[server.page_urls()[0]], settings=settings)
     assert not client.exists("politeness:1:{slot:127.0.0.1}:summary")
-    saved = client.hget("politeness:1:{slot:127.0.0.1}:learned", "s")
+    saved = client.hget("politeness:1:{slot:127.0.0.1}:record", "s")
     assert isinstance(saved, bytes)
     assert json.loads(saved)["governor"]["rate"] == SEARCHING["POLITENESS_START_RATE"]
 
@@ -391,14 +391,14 @@ def test_a_server_that_lost_its_memory_is_told_again(
     client.script_flush()
     together.wait()
     assert_all_pages_once(server)
-    assert client.exists("politeness:1:{slot:127.0.0.1}:learned")
+    assert client.exists("politeness:1:{slot:127.0.0.1}:record")
 
 
 def test_damaged_values_are_dropped_with_a_warning(
     site: Callable[..., Site], redis_server: RedisServer
 ) -> None:
     client = redis_server.client()
-    key = "politeness:1:{slot:127.0.0.1}:learned"
+    key = "politeness:1:{slot:127.0.0.1}:record"
     damaged: dict[Any, Any] = {
         "v": 7,
         "g": 0,
@@ -417,14 +417,25 @@ def test_damaged_values_are_dropped_with_a_warning(
 
 
 def test_all_keys_expire(site: Callable[..., Site], redis_server: RedisServer) -> None:
-    server = site(10)
+    server = site(100)
     settings = {**fixed(20), "POLITENESS_REDIS_URL": redis_server.url}
-    crawl(urls=server.page_urls(), settings=settings)
+    with start_crawl(urls=server.page_urls(), settings=settings) as running:
+        server.wait_for_arrivals(10, timeout=60)
+        running.kill()
     client = redis_server.client()
     keys = list(client.scan_iter())
-    assert len(keys) == 3
+    assert len(keys) == 2
     assert all(key.startswith(b"politeness:1:{slot:127.0.0.1}:") for key in keys)
     assert all(0 < client.ttl(key) <= 7 * 86400 for key in keys)
+
+
+def test_a_process_that_ends_leaves_its_seat(
+    site: Callable[..., Site], redis_server: RedisServer
+) -> None:
+    server = site(5)
+    settings = {**fixed(20), "POLITENESS_REDIS_URL": redis_server.url}
+    crawl(urls=server.page_urls(), settings=settings)
+    assert not redis_server.client().exists("politeness:1:{slot:127.0.0.1}:members")
 
 
 @pytest.mark.everywhere

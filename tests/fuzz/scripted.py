@@ -6,7 +6,6 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import redis
@@ -14,8 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scrapy import Request
 
-import scrapy_politeness.sharing.redis
-from scrapy_politeness.sharing.redis.connection import micros
+from scrapy_politeness.sharing.redis.connection import micros, source
 from scrapy_politeness.sharing.redis.keys import Keys
 from scrapy_politeness.sharing.redis.replies import Granted, Saved
 from scrapy_politeness.storage.marks import Placement, Where
@@ -31,7 +29,10 @@ if TYPE_CHECKING:
     from redis.commands.core import Script
 
 _HORIZON, _LONGEST, _INTERVAL = micros(0.2), micros(3600), micros(0.1)
-_GRANT = ("me", 3, _HORIZON, 0, _LONGEST, 0, -1, _INTERVAL, 0, 1, 1)
+_GRANT = (
+    *("me", 3, 9, _HORIZON, 0, 0, 0, _LONGEST, 0, 0),
+    *(_INTERVAL, 0, 1, 0, 0, -1, 1, "", 0),
+)
 _KEYS = Keys(one_node=False).of("slot:fuzzed.example")
 
 
@@ -42,18 +43,20 @@ def _server() -> redis.Redis:
 
 @cache
 def _script(name: str) -> Script:
-    folder = Path(scrapy_politeness.sharing.redis.__file__).parent
-    texts = [(folder / f"{part}.lua").read_text() for part in ("prelude", name)]
-    return _server().register_script("".join(texts))
+    return _server().register_script(source(name))
 
 
 _values = st.one_of(
     *(st.sampled_from(ODD_NUMBERS), st.integers().map(str), st.floats().map(str)),
     *(st.binary(max_size=9), st.just("1e15"), st.just("8999999999999999.5")),
 )
-_fields = st.dictionaries(st.sampled_from("tluvgis"), _values, max_size=4)
+_fields = st.dictionaries(
+    st.sampled_from([*"tluqdecrnkvgis", "pme"]), _values, max_size=4
+)
 _members = st.dictionaries(
-    st.binary(max_size=6), st.floats(allow_nan=False), max_size=3
+    st.binary(max_size=6) | st.sampled_from([b"0:me", b"1:you", b"2:", b"9999999:x"]),
+    st.floats(allow_nan=False),
+    max_size=3,
 )
 # In the places of what a budget has, whatever Redis may hold.
 _things = st.one_of(st.none(), _values, _fields, _members.map(lambda m: ("zset", m)))
@@ -82,15 +85,13 @@ def _run(name: str, keys: list[str], arguments: tuple[Any, ...]) -> Any:
         return _script(name)(keys, arguments)
 
 
-@given(_things, _things, _things, _things)
-@example(None, None, {"v": "1.5"}, None)
-def keys_may_hold_anything(
-    times: Any, members: Any, learned: Any, summary: Any
-) -> None:
+@given(_things, _things, _things)
+@example({"v": "1.5"}, None, None)
+def keys_may_hold_anything(record: Any, members: Any, summary: Any) -> None:
     _server().flushdb()
-    for key, thing in zip(_KEYS, (times, members, learned, summary), strict=True):
+    for key, thing in zip(_KEYS, (record, members, summary), strict=True):
         _put(key, thing)
-    keys = [_KEYS.learned, _KEYS.summary, _KEYS.times, _KEYS.members]
+    keys = [_KEYS.summary, _KEYS.record, _KEYS.members]
     granted = [
         Granted.read(
             _run("grant", keys, _GRANT),
@@ -104,10 +105,10 @@ def keys_may_hold_anything(
     waits = [wait for answer in granted for wait in answer.waits]
     # What was granted first is not granted again, whatever stood there before.
     assert len(waits) <= 3
-    saving = [_KEYS.learned, _KEYS.summary, _KEYS.times]
     revision = granted[-1].revision
-    arguments = (revision, _INTERVAL, 1, "{}", 60, "", 60, 0, _LONGEST)
-    assert Saved.read(_run("save", saving, arguments)).is_saved
+    arguments = (revision, _INTERVAL, 1, "{}", 60, "", 60, 0, _LONGEST, 0)
+    assert Saved.read(_run("save", list(_KEYS), arguments)).is_saved
+    _run("leave", [_KEYS.record, _KEYS.members], ("me",))
 
 
 _slots = st.one_of(names.map(lambda n: n.encode("utf-8", "surrogatepass")), st.binary())

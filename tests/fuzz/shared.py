@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import time
 from contextlib import suppress
 from functools import cache
@@ -117,14 +116,15 @@ def shared_learning_may_be_anything(
             now = time.monotonic()
             permit = Permit(now - 0.2, True, 1, 2.0)
             learning.add(slot, Observation(permit, outcome, now, 0.5, otherwise=0.0))
-            for _, call in learning.calls(math.inf):
-                assert all(isinstance(value, str | int) for value in call.arguments)
-            check(slot)
-            learning.answered(slot, Saved(1, revision, False, text))
-            for _, call in learning.calls(math.inf):
-                assert all(isinstance(value, str | int) for value in call.arguments)
-            learning.answered(slot, Saved(1, revision + 2, True, b""))
-            check(slot)
+            for saved in (
+                Saved(1, revision, False, text, 0),
+                Saved(1, revision + 2, True, b"", 0),
+            ):
+                for _, copy, call in learning.calls(time.monotonic(), is_last=True):
+                    assert all(isinstance(value, str | int) for value in call.arguments)
+                    check(slot)
+                    learning.answered(slot, copy, saved, now)
+                check(slot)
 
 
 @cache
@@ -167,9 +167,10 @@ _replies = st.one_of(
     st.lists(_items, min_size=3, max_size=10),
     st.tuples(
         *(_counts, _counts, _counts, st.binary(max_size=9), _counts, _counts),
-        *(st.lists(st.integers(-5, 300_000), max_size=5), _few, _few),
+        *(st.lists(st.integers(-5, 300_000), max_size=5), _few, _few, _few, _few),
+        *(_counts, _counts),
     ).map(list),
-    st.tuples(_counts, _counts, _items, st.binary(max_size=9)).map(list),
+    st.tuples(_counts, _counts, _items, st.binary(max_size=9), _counts).map(list),
 )
 
 

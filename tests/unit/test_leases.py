@@ -7,7 +7,7 @@ import json
 import math
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,6 +25,7 @@ from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.core.snapshot import freeze, thaw
 from scrapy_politeness.sharing.redis.connection import Call, Connection
 from scrapy_politeness.sharing.redis.keys import Keys
+from scrapy_politeness.sharing.redis.replies import Granted
 from scrapy_politeness.sharing.redis.server_clock import ServerClock
 from scrapy_politeness.simulator import RetryAfter, TokenBucket, simulate
 
@@ -82,7 +83,7 @@ class TestLeases:
     def test_a_single_one_is_asked_for_when_it_can_be_used(self) -> None:
         leases = Leases()
         leases.grant([], 10.0, interval=5.0)
-        assert not leases.wants_more(9.99)
+        assert not leases.wants_more(9.9)
         assert leases.wants_more(10.0)
 
     def test_where_there_is_time_a_lease_lapses_later(self) -> None:
@@ -317,10 +318,7 @@ class TestServerClock:
 
 Grant = dict[str, Any]
 
-FIELDS = (
-    *("now", "revision", "cuts", "model", "pause", "late"),
-    *("waits", "nexts", "members"),
-)
+FIELDS = ("now", *Granted._fields[1:])
 
 
 @pytest.fixture(scope="module")
@@ -338,19 +336,23 @@ def ask(shared_redis: RedisServer) -> Callable[..., Grant]:
 
     def grant(
         wanted: int = 1,
-        *terms: tuple[float, float, int, int],
+        *terms: Terms,
         process: str = "a",
         horizon: float = HORIZON,
+        lead: float = 0.0,
+        stay: float = 0.0,
+        needs: int = 100,
         pause: float = 0.0,
-        finished_ago: float = -1e-6,
+        resets: int = 0,
     ) -> Grant:
         keys = Keys(one_node=True)
         names = [keys.of(f"slot:{n}") for n in range(len(terms))]
-        arguments: list[str | int] = [process, wanted, micros(horizon), 0]
-        arguments += [micros(3600), micros(pause), micros(finished_ago)]
-        for spacing, gap, burst, members in terms:
-            arguments += [micros(spacing), micros(gap), burst, members]
-        flat = [*names[0][2:], *(key for name in names for key in name[:2])]
+        arguments: list[str | int] = [process, wanted, needs, micros(horizon)]
+        arguments += [micros(lead), micros(stay), 0]
+        arguments += [micros(3600), micros(pause), resets]
+        for own in terms:
+            arguments += own.arguments()
+        flat = [names[0].summary, *(key for name in names for key in name[:2])]
         [answer] = run(shared_redis.url, Call("grant", flat, arguments))
         return dict(zip(FIELDS, answer, strict=True))
 
@@ -374,8 +376,28 @@ def micros(seconds: float) -> int:
     return round(1e6 * seconds)
 
 
-# Spacing, least gap, burst, processes expected.
-EVEN = (0.05, 0.0, 1, 1)
+@dataclass
+class Terms:
+    spacing: float
+    gap: float = 0.0
+    burst: int = 1
+    step: float = 0.0
+    crawl_delay: float = 0.0
+    seat: int = -1
+    seats: int = 1
+    uncounted: float | None = None
+    is_known: bool = False
+
+    def arguments(self) -> list[str | int]:
+        return [
+            *(micros(self.spacing), micros(self.gap), self.burst, micros(self.step)),
+            *(micros(self.crawl_delay), self.seat, self.seats),
+            "" if self.uncounted is None else micros(self.uncounted),
+            int(self.is_known),
+        ]
+
+
+EVEN = Terms(0.05)
 
 
 class TestGrant:
@@ -397,16 +419,16 @@ class TestGrant:
     def test_a_burst_goes_at_once_and_then_evenly(
         self, ask: Callable[..., Grant]
     ) -> None:
-        waits = ask(6, (0.05, 0.0, 4, 1))["waits"]
+        waits = ask(6, Terms(0.05, burst=4))["waits"]
         assert waits == [0, 0, 0, 0, 50_000, 100_000]
 
     def test_the_least_gap_holds_within_a_burst(
         self, ask: Callable[..., Grant]
     ) -> None:
-        assert ask(3, (0.05, 0.02, 4, 1))["waits"] == [0, 20_000, 40_000]
+        assert ask(3, Terms(0.05, 0.02, 4))["waits"] == [0, 20_000, 40_000]
 
     def test_no_burst_follows_a_pause(self, ask: Callable[..., Grant]) -> None:
-        waits = ask(4, (0.05, 0.0, 4, 1), pause=0.1)["waits"]
+        waits = ask(4, Terms(0.05, burst=4), pause=0.1)["waits"]
         assert waits == [100_000, 150_000, 200_000]
 
     def test_a_pause_holds_for_all(self, ask: Callable[..., Grant]) -> None:
@@ -419,27 +441,31 @@ class TestGrant:
     def test_all_budgets_are_taken_from_together_or_none(
         self, ask: Callable[..., Grant]
     ) -> None:
-        assert len(ask(9, EVEN, (0.1, 0.0, 1, 1))["waits"]) == 3
+        assert len(ask(9, EVEN, Terms(0.1))["waits"]) == 3
         # The second has no more, so nothing is taken from the first.
-        while not ask(1, EVEN, (60.0, 0.0, 1, 1))["waits"]:
+        while not ask(1, EVEN, Terms(60.0))["waits"]:
             time.sleep(0.05)
         before = ask(0, EVEN)["nexts"]
-        assert ask(1, EVEN, (60.0, 0.0, 1, 1))["waits"] == []
+        assert ask(1, EVEN, Terms(60.0))["waits"] == []
         assert ask(0, EVEN)["nexts"][0] <= before[0]
 
-    def test_those_who_are_not_back_yet_are_allowed_for(
+    def test_a_server_that_lost_its_memory_allows_for_those_who_are_not_back_yet(
         self, ask: Callable[..., Grant]
     ) -> None:
-        assert ask(9, (0.05, 0.0, 1, 4))["waits"] == [0, 200_000]
+        first = replace(EVEN, seat=0, seats=4, is_known=True)
+        assert ask(9, first)["waits"] == []  # others may have leases of before
+        assert ask(0, first)["members"] == [4]
+        waits = ask(9, first, horizon=1.0)["waits"]
+        assert waits[1] - waits[0] == 4 * 50_000
 
-    def test_spacing_from_the_finish(self, ask: Callable[..., Grant]) -> None:
-        [wait] = ask(1, (0.15, 0.0, 1, 1), finished_ago=0.05)["waits"]
+    def test_what_was_sent_otherwise_counts(self, ask: Callable[..., Grant]) -> None:
+        [wait] = ask(1, Terms(0.15, uncounted=-0.05))["waits"]
         assert wait == 100_000
 
-    def test_the_least_gap_counts_from_the_finish_too(
+    def test_the_least_gap_counts_from_there_too(
         self, ask: Callable[..., Grant]
     ) -> None:
-        [wait] = ask(1, (0.01, 0.15, 1, 1), finished_ago=0.05)["waits"]
+        [wait] = ask(1, Terms(0.01, 0.15, uncounted=-0.05))["waits"]
         assert wait == 100_000
 
     @pytest.mark.parametrize("value", ["1e300", "nan", "-inf", "x", "", "9" * 17])
@@ -448,8 +474,8 @@ class TestGrant:
     ) -> None:
         client = shared_redis.client()
         keys = Keys(one_node=True).of("slot:0")
-        client.hset(keys.times, mapping={"t": value, "l": value})
-        client.hset(keys.learned, mapping={"v": value, "g": value, "s": value})
+        fields = dict.fromkeys([*"tlqdecrnkvgs", "pa"], value)
+        client.hset(keys.record, mapping=fields)
         answer = ask(1, EVEN)
         assert answer["nexts"][0] <= 1e6 * (HORIZON + 2 * 0.05)
 
@@ -457,14 +483,14 @@ class TestGrant:
         self, ask: Callable[..., Grant], shared_redis: RedisServer
     ) -> None:
         keys = Keys(one_node=True).of("slot:0")
-        shared_redis.client().set(keys.times, "not ours")
+        shared_redis.client().set(keys.record, "not ours")
         assert ask(1, EVEN)["waits"] == [0]
 
     def test_a_pause_of_a_clock_that_was_set_back_is_no_longer_than_allowed(
         self, ask: Callable[..., Grant], shared_redis: RedisServer
     ) -> None:
         keys = Keys(one_node=True).of("slot:0")
-        shared_redis.client().hset(keys.times, "u", str(4 * 10**15))
+        shared_redis.client().hset(keys.record, "u", str(4 * 10**15))
         assert ask(1, EVEN)["pause"] == 3600 * 10**6
 
 
@@ -476,12 +502,12 @@ def test_of_two_who_report_at_once_the_second_is_told_what_the_first_has_saved(
 
     def save(revision: int, text: str) -> Call:
         arguments: list[str | int] = [revision, 50_000, 0, text, 600]
-        arguments += ["", 600, 0, micros(3600)]
-        return Call("save", [keys.learned, keys.summary, keys.times], arguments)
+        arguments += ["", 600, 0, micros(3600), 0]
+        return Call("save", list(keys), arguments)
 
     first, second, third = run(
         shared_redis.url, save(0, "mine"), save(0, "yours"), save(1, "yours")
     )
-    assert first[1:] == [1, 1, b""]
-    assert second[1:] == [1, 0, b"mine"]
-    assert third[1:] == [2, 1, b""]
+    assert first[1:4] == [1, 1, b""]
+    assert second[1:4] == [1, 0, b"mine"]
+    assert third[1:4] == [2, 1, b""]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scrapy_politeness.core.governor.control_law import Bounds
-from scrapy_politeness.core.outage import Outages
+from scrapy_politeness.core.outage import Outage
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.slot import Slot
 
@@ -17,14 +17,11 @@ TIMED_OUT = Outcome(Verdict.TIMED_OUT, "timeout")
 FAILED = Outcome(Verdict.FAILED, "500")
 
 
-def outages(patience: float = DAY, most: int = 10) -> Outages:
-    return Outages(patience, most, lambda key: True)
-
-
-def observe(kept: Outages, *outcomes: Outcome, every: float = HOUR) -> bool:
+def is_given_up(*outcomes: Outcome, every: float = HOUR, patience: float = DAY) -> bool:
+    outage = Outage()
     for nth, outcome in enumerate(outcomes):
-        kept.observe("a.example", outcome, nth * every, is_news=True)
-    return kept.is_dead("a.example")
+        outage.observe(outcome, nth * every, is_news=True)
+    return outage.is_dead(patience)
 
 
 @pytest.mark.parametrize(
@@ -42,57 +39,49 @@ def test_a_host_that_never_serves_is_given_up_after_a_day(
     outcome: Outcome, latency: float, sent: int
 ) -> None:
     """However many requests wait for it."""
-    kept, slot = outages(), Slot("a.example", Bounds(), spacing=0.0, concurrency=8)
+    slot = Slot("a.example", Bounds(), spacing=0.0, concurrency=8)
     now, asked = 0.0, 0
-    while not kept.is_dead(slot.key):
+    while slot.outage is None or not slot.outage.is_dead(DAY):
         now = max(now, slot.ready_at)
         permit = slot.take(now)
         now += latency
-        change = slot.settle(permit, outcome, now, 0.0)
-        kept.observe(slot.key, outcome, now, is_news=change.cut)
+        slot.settle(permit, outcome, now, 0.0)
         asked += 1
     assert asked == pytest.approx(sent, abs=2)
     assert DAY <= now < DAY + 2 * HOUR
 
 
 def test_an_answer_ends_an_outage() -> None:
-    assert observe(outages(), *[REFUSED] * 30)
-    assert not observe(outages(), *[REFUSED] * 20, SERVED, *[REFUSED] * 20)
+    assert is_given_up(*[REFUSED] * 30)
+    assert not is_given_up(*[REFUSED] * 20, SERVED, *[REFUSED] * 20)
 
 
 def test_a_host_may_be_busy_for_too_long() -> None:
-    assert observe(outages(), *[Outcome(Verdict.BUSY, "MediaWiki readonly")] * 30)
+    assert is_given_up(*[Outcome(Verdict.BUSY, "MediaWiki readonly")] * 30)
 
 
 def test_failures_neither_begin_nor_end_an_outage() -> None:
-    assert observe(outages(), *[REFUSED, FAILED] * 15)
-    assert not observe(outages(), *[FAILED] * 100)
+    assert is_given_up(*[REFUSED, FAILED] * 15)
+    assert not is_given_up(*[FAILED] * 100)
 
 
 def test_redirects_that_ask_for_silence_lead_nowhere() -> None:
     redirect = Outcome(Verdict.SERVED, "redirect", wait=HOUR)
-    assert observe(outages(), *[redirect] * 30)
-    assert not observe(outages(), *[redirect, SERVED] * 30)
+    assert is_given_up(*[redirect] * 30)
+    assert not is_given_up(*[redirect, SERVED] * 30)
 
 
 def test_a_host_that_is_asked_once_a_day_is_not_given_up_at_once() -> None:
-    assert not observe(outages(), *[REFUSED] * 4, every=DAY)
-    assert observe(outages(), *[REFUSED] * 5, every=DAY)
+    assert not is_given_up(*[REFUSED] * 4, every=DAY)
+    assert is_given_up(*[REFUSED] * 5, every=DAY)
 
 
 def test_what_was_refused_together_counts_once() -> None:
-    kept = outages()
+    outage = Outage()
     for nth in range(50):
-        kept.observe("a.example", REFUSED, nth * HOUR, is_news=nth % 25 == 0)
-    assert not kept.is_dead("a.example")
+        outage.observe(REFUSED, nth * HOUR, is_news=nth % 25 == 0)
+    assert not outage.is_dead(DAY)
 
 
 def test_a_patience_of_0_is_endless() -> None:
-    assert not observe(outages(patience=0.0), *[REFUSED] * 1000)
-
-
-def test_the_hosts_that_refused_last_are_remembered() -> None:
-    kept = outages(most=2)
-    for host in ("a", "b", "a", "c"):
-        kept.observe(host, REFUSED, 0.0, is_news=True)
-    assert [host for host in ("a", "b", "c") if kept.of(host)] == ["a", "c"]
+    assert not is_given_up(*[REFUSED] * 1000, patience=0.0)

@@ -38,8 +38,8 @@ BOUNDS = Bounds(start_rate=RATE, max_rate=RATE)
 SERVED = Outcome(Verdict.SERVED)
 REFUSED = Outcome(Verdict.REFUSED, "429", wait=60.0)
 
-# Timers, and the round trips to a server on a busy machine.
-INACCURACY = 0.01
+# Timers, and leases that are used late.
+INACCURACY = 0.03
 PATIENCE = 10.0
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from scrapy_politeness.core.governor.control_law import Bounds, Governor
 from scrapy_politeness.core.governor.latency import Latency, Stage
+from scrapy_politeness.core.outage import Outage
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.core.snapshot import number, part, whole
 
@@ -36,8 +37,8 @@ class Change(NamedTuple):
 
 
 class HostModel:
-    """Governor and latency of one host. Many hosts are asked only once, and most slots
-    of a broad crawl wait for their first answer: so it is made with that.
+    """Governor, latency and outage of one host. Many hosts are asked only once, and
+    most slots of a broad crawl wait for their first answer: so it is made with that.
 
     ``cuts`` counts how often the rate was cut. Processes that learn together tell by
     it which of their requests were sent before the last cut.
@@ -50,6 +51,7 @@ class HostModel:
         "cuts",
         "governor",
         "latency",
+        "outage",
     )
 
     def __init__(self, bounds: Bounds) -> None:
@@ -57,6 +59,7 @@ class HostModel:
         self._observed_at = -math.inf
         self.governor = Governor(bounds)
         self.latency = Latency(bounds.min_rate)
+        self.outage = Outage()
         self.cuts = 0
         self._settled_at = 0.0
 
@@ -64,6 +67,7 @@ class HostModel:
         return {
             "governor": part(self.governor),
             "latency": part(self.latency),
+            "outage": part(self.outage),
             "cuts": whole,
             "_settled_at": number,
             "_observed_at": number,
@@ -100,6 +104,8 @@ class HostModel:
             permit, outcome, now, chance, stale=stale, otherwise=otherwise
         )
         self.cuts += advice.cut
+        asked_for_pause = not outcome.verdict.is_overload and advice.pause > 0
+        self.outage.observe(outcome, now, is_news=advice.cut or asked_for_pause)
         stage = self.latency.stage
         relieved = self._observe_latency(permit, outcome, now)
         if relieved:
@@ -140,6 +146,7 @@ class HostModel:
         come mean nothing, but the limit is what it was."""
         before, self.governor = self.governor, Governor(self._bounds)
         self.latency = Latency(self._bounds.min_rate)
+        self.outage = Outage()
         if before.limit is not None:
             self.governor.recall(before.limit, before.spread, 1.0, now)
 

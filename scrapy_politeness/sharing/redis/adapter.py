@@ -13,14 +13,18 @@ from weakref import WeakKeyDictionary
 
 from scrapy_politeness.core.cause import Block
 from scrapy_politeness.core.slot import Slot
-from scrapy_politeness.http.names import printable
 from scrapy_politeness.sharing.redis.connection import Connection, UnavailableError
 from scrapy_politeness.sharing.redis.keys import Keys
 from scrapy_politeness.sharing.redis.learning import Observation, SharedLearning
+from scrapy_politeness.sharing.redis.outage_log import OutageLog
 from scrapy_politeness.sharing.redis.places import Places
 from scrapy_politeness.sharing.redis.replies import Saved
 from scrapy_politeness.sharing.redis.reservations import Reservations
-from scrapy_politeness.sharing.redis.server_clock import ServerClock
+from scrapy_politeness.sharing.redis.server_clock import (
+    LONGEST_ROUND_TRIP,
+    RoundTrip,
+    ServerClock,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
     from scrapy_politeness.core.route import Route
     from scrapy_politeness.sharing.port import Hearer
     from scrapy_politeness.sharing.redis.keys import BudgetKeys
+    from scrapy_politeness.sharing.redis.replies import Granted
+    from scrapy_politeness.sharing.redis.reservations import Ask
 
 logger = logging.getLogger(__name__)
 
@@ -41,17 +47,19 @@ logger = logging.getLogger(__name__)
 # back at once.
 _RECONNECT_EVERY = (0.5, 1.5)
 
-# Seconds after a failure within which some processes may not have come back yet.
-_ALL_ARE_BACK_AFTER = 3.0
-
 # Seconds, and round trips, that the last reports of a crawl may take.
 _CLOSING_TIME = 1.0
 _LAST_TRIES = 3
 
+# Where a round trip takes longer than this, so many may be under way at the same time:
+# what is reserved in time must not wait for another answer first.
+_NEAR = 0.02
+_LANES = 4
+
 
 class RedisSharing:
-    """One task exchanges everything with the server, in one round trip after the
-    other: it asks for leases and reports what came of them.
+    """One task exchanges everything with the server: it asks for leases and reports
+    what came of them, in one round trip after the other where the server is near.
 
     While the server is unavailable, every slot goes on alone, with its share.
     ``pending`` returns how many requests wait for a slot.
@@ -72,11 +80,15 @@ class RedisSharing:
         self._stats = stats
         self._pending = pending
         self._log = logging.LoggerAdapter(logger, {"spider": spider})
+        self._outage_log = OutageLog(self._log, self._connection.where)
         self._clock = ServerClock()
         self._places = Places(url, pending)
+        self._round_trip = RoundTrip()
         self._keys = Keys(one_node=policy.has_shared_limits)
         self._names: WeakKeyDictionary[Slot | Budget, str] = WeakKeyDictionary()
-        self._reservations = Reservations(self._keys_of, self._clock, policy, pending)
+        self._reservations = Reservations(
+            self._keys_of, self._clock, self._round_trip, policy, pending
+        )
         self._learning = SharedLearning(self._keys_of, self._clock, policy, self._log)
         # None until the server has answered for the first time.
         self._is_connected: bool | None = None
@@ -107,7 +119,8 @@ class RedisSharing:
         if self._task is None:
             return
         self._has_work.set()
-        done, _ = await asyncio.wait({self._task}, timeout=_CLOSING_TIME)
+        patience = _CLOSING_TIME + (_LAST_TRIES + 1) * self._round_trip.usual
+        done, _ = await asyncio.wait({self._task}, timeout=patience)
         if not done:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
@@ -118,7 +131,7 @@ class RedisSharing:
         self._names[source] = name
         source.join(self._members)
         if self._is_connected is False:
-            source.part(time.monotonic(), random.random())
+            source.part(time.monotonic(), random.random(), self._clock.offset)
 
     def reserve(self, route: Route, *, ahead: bool = False) -> None:
         if self._is_connected is False or self._is_closing:
@@ -154,16 +167,36 @@ class RedisSharing:
     async def _run(self) -> None:
         while not self._is_closing:
             try:
-                await self._wait_for_work()
-                await self._exchange(time.monotonic())
+                if not self._is_connected:
+                    await self._connect()
+                await self._work()
             except UnavailableError as error:
-                self._part(error)
-                await self._reconnect()
-        with suppress(UnavailableError):
-            for _ in range(_LAST_TRIES):
-                if self._is_connected is not False and self._learning.has_unsaved:
-                    await self._exchange(math.inf)
+                if self._is_connected is not False:
+                    self._part(error)
+                await self._wait_to_reconnect()
+        if self._is_connected:
+            with suppress(UnavailableError):
+                await self._say_farewell()
         self._learn_alone()
+
+    async def _say_farewell(self) -> None:
+        for _ in range(_LAST_TRIES):
+            if self._learning.has_unsaved:
+                await self._exchange(is_last=True)
+        farewells = self._reservations.farewells(time.monotonic())
+        if farewells:
+            await self._connection.run(farewells)
+
+    async def _connect(self) -> None:
+        """Only a server that lets scripts write is there, and only a near one."""
+        seconds = await self._connection.check()
+        if seconds > _NEAR:
+            checks = (self._connection.check() for _ in range(_LANES))
+            seconds = max(await asyncio.gather(*checks))
+        if seconds > LONGEST_ROUND_TRIP:
+            raise _too_far(seconds)
+        self._round_trip.start(seconds)
+        self._connected()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """Whatever went wrong, no request may wait for it."""
@@ -173,85 +206,107 @@ class RedisSharing:
         if self._is_connected is not False:
             self._part(UnavailableError("sharing has failed"))
 
-    async def _wait_for_work(self) -> None:
-        while not self._reservations and not self._is_closing:
-            timeout = self._learning.due_in(time.monotonic())
-            if timeout == 0:
-                return
-            self._has_work.clear()
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._has_work.wait(), timeout)
+    async def _work(self) -> None:
+        """Exchange what there is, until the server fails."""
+        under_way: set[asyncio.Task[None]] = set()
+        try:
+            while not self._is_closing:
+                lanes = 1 if self._round_trip.usual < _NEAR else _LANES
+                if await self._wait_for_work(is_full=len(under_way) >= lanes):
+                    task = asyncio.ensure_future(self._exchange())
+                    task.add_done_callback(lambda _: self._has_work.set())
+                    under_way.add(task)
+                done = {task for task in under_way if task.done()}
+                under_way -= done
+                for task in done:
+                    task.result()
+            await asyncio.gather(*under_way)
+        finally:
+            for task in under_way:
+                task.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
 
-    async def _exchange(self, now: float) -> None:
-        """``now`` decides what is due to be reported."""
-        reports = self._learning.calls(now)
-        asks = self._reservations.calls(self._learning.revision_of)
-        calls = [call for _, call in reports] + [call for _, call in asks]
+    async def _wait_for_work(self, *, is_full: bool) -> bool:
+        """Return whether there is something to exchange and a connection free for it,
+        at the latest when one becomes free."""
+        now = time.monotonic()
+        self._reservations.look(now)
+        due_at = min(self._learning.due_at, self._reservations.next_look_at)
+        if not is_full and (self._reservations or due_at <= now):
+            return True
+        timeout = None if is_full or due_at == math.inf else due_at - now
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._has_work.wait(), timeout)
+        self._has_work.clear()
+        return False
+
+    async def _exchange(self, *, is_last: bool = False) -> None:
         sent_at = time.monotonic()
+        reports = self._learning.calls(sent_at, is_last=is_last)
+        asks = self._reservations.calls(
+            sent_at, self._learning.revision_of, self._learning.resets_of
+        )
+        calls = [call for *_, call in reports] + [call for _, call in asks]
         if not calls:
             return
         answers = await self._connection.run(calls)
         received_at = time.monotonic()
-        self._connected()
+        self._round_trip.learn(received_at - sent_at)
+        self._connection.round_trip = self._round_trip.usual
         self._stats.inc_value("politeness/redis/round_trips")
-        for (slot, _), answer in zip(reports, answers, strict=False):
+        self._stats.inc_value("politeness/redis/calls", len(calls))
+        for (slot, copy, _), answer in zip(reports, answers, strict=False):
             saved = Saved.read(answer)
             self._clock.learn(sent_at, received_at, saved.there)
-            for report, change in self._learning.answered(slot, saved):
-                if change.pause:
+            for report, change in self._learning.answered(
+                slot, copy, saved, received_at
+            ):
+                if change.pause and slot.permits.is_joined:
                     slot.block(Block.PAUSE, report.at + change.pause)
                 self._hearer.learned(slot, report.outcome, change)
             slot.announce()
-        for (ask, call), answer in zip(asks, answers[len(reports) :], strict=True):
-            granted = self._reservations.read(ask, call, answer)
+        for (ask, _), answer in zip(asks, answers[len(reports) :], strict=True):
+            granted = self._reservations.read(ask, answer)
             self._clock.learn(sent_at, received_at, granted.there)
-            if ask.slot is not None:
-                self._learning.hear(ask.slot, granted.revision, granted.model)
-            pause = self._reservations.answered(ask, granted, sent_at, received_at)
-            if ask.slot is not None and pause:
-                self._hearer.paused_elsewhere(ask.slot, pause)
-            self._stats.inc_value("politeness/redis/permits", len(granted.waits))
-            self._members = max(self._members, *granted.members)
-            for slot in ask.waiting:
-                slot.announce()
+            self._hear(ask, granted, sent_at, received_at)
+        if self._round_trip.is_too_long or self._reservations.come_too_late:
+            raise _too_far(self._round_trip.usual)
+
+    def _hear(
+        self, ask: Ask, granted: Granted, sent_at: float, received_at: float
+    ) -> None:
+        slot = ask.slot
+        if slot is not None:
+            if self._learning.was_reset(slot, granted.resets):
+                slot.unblock(Block.PAUSE)
+            self._learning.hear(slot, granted.revision, granted.model)
+        pause = self._reservations.answered(ask, granted, sent_at, received_at)
+        if slot is not None and pause:
+            self._hearer.paused_elsewhere(slot, pause)
+        self._stats.inc_value("politeness/redis/permits", len(granted.waits))
+        self._members = max(self._members, *granted.members)
+        for waiting in ask.waiting:
+            waiting.announce()
 
     def _connected(self) -> None:
         was_connected, self._is_connected = self._is_connected, True
-        if was_connected:
-            return
-        where = {"where": self._connection.where}
         if was_connected is None:
-            self._log.info("Sharing rate limits through Redis at %(where)s", where)
+            self._outage_log.connected()
             return
-        self._log.info("Redis at %(where)s is back: sharing rate limits again", where)
-        sources = list(self._names)
-        self._reservations.expect(sources, time.monotonic() + _ALL_ARE_BACK_AFTER)
+        self._outage_log.back()
         self._learning.reconnected()
-        for source in sources:
+        for source in list(self._names):
             source.join()
         self._announce()
 
     def _part(self, error: UnavailableError) -> None:
-        pace = (
-            "no faster than the start rate"
-            if self._is_connected is None
-            else "with an equal share of each limit"
-        )
-        self._log.warning(
-            "Redis at %(where)s is unavailable (%(error)s): the crawl continues alone, "
-            "%(pace)s, and keeps trying to reconnect",
-            {
-                "where": self._connection.where,
-                "error": printable(str(error)),
-                "pace": pace,
-            },
-        )
-        self._stats.inc_value("politeness/redis/outages")
-        self._is_connected = False
-        self._reservations.clear()
         now = time.monotonic()
+        was_connected, self._is_connected = self._is_connected, False
+        self._outage_log.lost(error, now, was_connected=bool(was_connected))
+        self._stats.inc_value("politeness/redis/outages")
+        self._reservations.clear()
         for source in list(self._names):
-            source.part(now, random.random())
+            source.part(now, random.random(), self._clock.offset)
         self._learn_alone()
         self._announce()
 
@@ -265,25 +320,27 @@ class RedisSharing:
         for slot, reports in self._learning.left():
             if slot.permits.is_joined:
                 # The shared model goes by the server's clock, and reports do not.
-                slot.part(time.monotonic(), random.random())
+                slot.part(time.monotonic(), random.random(), self._clock.offset)
             for report in reports:
                 change = slot.conclude(
                     report.permit, report.outcome, report.at, report.chance
                 )
                 self._hearer.learned(slot, report.outcome, change)
 
-    async def _reconnect(self) -> None:
-        while not self._is_closing:
-            self._has_work.clear()
-            with suppress(asyncio.TimeoutError):
-                wait = random.uniform(*_RECONNECT_EVERY)
-                await asyncio.wait_for(self._wait_for_closing(), wait)
-            with suppress(UnavailableError):
-                await self._connection.ping()
-                self._connected()
-                return
+    async def _wait_to_reconnect(self) -> None:
+        self._has_work.clear()
+        with suppress(asyncio.TimeoutError):
+            wait = random.uniform(*_RECONNECT_EVERY)
+            await asyncio.wait_for(self._wait_for_closing(), wait)
 
     async def _wait_for_closing(self) -> None:
         while not self._is_closing:
             await self._has_work.wait()
             self._has_work.clear()
+
+
+def _too_far(seconds: float) -> UnavailableError:
+    return UnavailableError(
+        f"too far away: a round trip takes {seconds:.2f} s, and must take less than "
+        f"{LONGEST_ROUND_TRIP} s"
+    )

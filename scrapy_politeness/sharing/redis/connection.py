@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,23 +20,27 @@ from redis.exceptions import (
     ResponseError,
 )
 
+from scrapy_politeness.sharing.redis.keys import CHECK_KEY
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
-# Seconds. A server that does not answer within this time is unavailable.
+# Seconds. A server that does not answer within this time, and two of the usual round
+# trips, is unavailable. To connect takes several round trips.
 PATIENCE = 0.5
+_CONNECTING = 3.0
 # One that answered just now, while this process was busy with other things, is not.
 _SECOND_LOOK = 0.05
 
 # In a URL's scheme, behind redis or rediss.
 CLUSTER = "+cluster"
 
+SCRIPTS = ("grant", "save", "leave", "check", "places")
+
 # A cluster's errors are of a kind of their own.
 _FAILURES = (RedisError, RedisClusterException, OSError)
 
 _WRONG_TYPE = "WRONGTYPE"
-
-_SCRIPTS = ("grant", "save", "places")
 
 
 class UnavailableError(Exception):
@@ -43,7 +48,7 @@ class UnavailableError(Exception):
 
 
 class Call(NamedTuple):
-    """One run of a script."""
+    """One run of a script; see ``SCRIPTS``."""
 
     script: str
     keys: Sequence[str]
@@ -56,15 +61,19 @@ def micros(seconds: float) -> int:
 
 class Connection:
     """Runs scripts, many in one round trip. Raises UnavailableError for all that can go
-    wrong on the way, and begins afresh with the next call."""
+    wrong on the way, and begins afresh with the next call: after a failover, the server
+    at the other end of an old connection may be one that refuses to write for ever.
+
+    ``round_trip`` is what a round trip usually takes, in seconds."""
 
     def __init__(self, url: str) -> None:
         scheme, _, rest = url.partition("://")
         self._url = f"{scheme.removesuffix(CLUSTER)}://{rest}"
         self._kind = RedisCluster if scheme.endswith(CLUSTER) else Redis
         self._client = self._connect()
-        prelude = _source("prelude")
-        self._scripts = {name: prelude + _source(name) for name in _SCRIPTS}
+        self._is_new = True
+        self.round_trip = 0.0
+        self._scripts = {name: source(name) for name in SCRIPTS}
         self._hashes = {
             name: hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
             for name, text in self._scripts.items()
@@ -88,8 +97,17 @@ class Connection:
             answers = await self._repeat(calls, answers, ResponseError)
         for answer in answers:
             if isinstance(answer, RedisError):
+                await self._hang_up()
                 raise UnavailableError(str(answer)) from answer
         return answers
+
+    async def check(self) -> float:
+        """Return the seconds of a round trip to a server that lets scripts write."""
+        call = Call("check", [CHECK_KEY], [])
+        await self.run([call])
+        sent_at = time.monotonic()
+        await self.run([call])
+        return time.monotonic() - sent_at
 
     @property
     def where(self) -> str:
@@ -102,14 +120,11 @@ class Connection:
     def _connect(self) -> Redis | RedisCluster:
         return self._kind.from_url(
             self._url,
-            socket_connect_timeout=PATIENCE,
+            socket_connect_timeout=_CONNECTING,
             retry=Retry(NoBackoff(), 0),
             decode_responses=False,
             protocol=2,
         )
-
-    async def ping(self) -> None:
-        await self._in_time(self._client.ping())
 
     async def remove(self, keys: Sequence[str]) -> None:
         await self._in_time(self._client.delete(*keys))
@@ -141,8 +156,9 @@ class Connection:
 
     async def _in_time(self, work: Awaitable[Any]) -> Any:
         task = asyncio.ensure_future(work)
+        patience = _CONNECTING if self._is_new else PATIENCE + 2 * self.round_trip
         try:
-            done, _ = await asyncio.wait({task}, timeout=PATIENCE)
+            done, _ = await asyncio.wait({task}, timeout=patience)
             if not done:
                 done, _ = await asyncio.wait({task}, timeout=_SECOND_LOOK)
         except asyncio.CancelledError:
@@ -150,25 +166,32 @@ class Connection:
             raise
         if not done:
             await self._hang_up(task)
-            raise UnavailableError(f"no answer within {PATIENCE} s")
+            raise UnavailableError(f"no answer within {patience:.1f} s")
         try:
-            return task.result()
+            result = task.result()
         except _FAILURES as error:
+            await self._hang_up()
             raise UnavailableError(str(error) or type(error).__name__) from error
+        self._is_new = False
+        return result
 
-    async def _hang_up(self, task: asyncio.Future[Any]) -> None:
+    async def _hang_up(self, *work: asyncio.Future[Any]) -> None:
         """Whatever the answer was, it must not be taken for the next one."""
-        task.cancel()
         closing = asyncio.ensure_future(self._client.aclose())
         self._client = self._connect()
-        await asyncio.wait({task, closing}, timeout=_SECOND_LOOK)
-        for work in (task, closing):
-            work.cancel()
-            work.add_done_callback(_ignore)
+        self._is_new = True
+        for task in work:
+            task.cancel()
+        await asyncio.wait({*work, closing}, timeout=_SECOND_LOOK)
+        for task in (*work, closing):
+            task.cancel()
+            task.add_done_callback(_ignore)
 
 
-def _source(name: str) -> str:
-    return Path(__file__).with_name(f"{name}.lua").read_text("utf-8")
+def source(script: str) -> str:
+    folder = Path(__file__).parent
+    parts = [folder / f"{name}.lua" for name in ("prelude", script)]
+    return "".join(part.read_text("utf-8") for part in parts)
 
 
 def _ignore(work: asyncio.Future[Any]) -> None:

@@ -1,72 +1,150 @@
--- Reserves send times in one or several budgets at once.
+-- Reserves send times in one or several budgets at once. All times are this server's
+-- own, in microseconds, and what is returned are waits from now on.
 --
--- Each budget has a hash: t, when the next request may go at the earliest if all are
--- evenly spread (the theoretical arrival time of GCRA); l, the last time granted; u,
--- until when there is a pause. And a sorted set of the processes that share it, by
--- when each is forgotten. All times are this server's own, in microseconds, and what
--- is returned are waits from now on.
---
--- KEYS: what was learned of the first budget, in detail and as a summary; then hash
---       and set of each budget.
--- ARGV: process, how many, horizon, known revision, longest pause, pause left,
---       finished ago (or -1); then of each budget: spacing, least gap, burst, processes
---       expected.
-local process, wanted, horizon = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local longest = tonumber(ARGV[5])
+-- KEYS: the summary of what was learned of the first budget; then record and set of
+--       each budget.
+-- ARGV: process; how many; how many it has a use for; how far ahead; how long the answer
+--       takes to arrive and be used; when to expect the next call if nothing is wanted;
+--       known revision; longest pause; pause left; resets known of.
+--       Then of each budget: spacing; least gap; burst; step of the turns, or 0;
+--       Crawl-delay; seat or -1; seats; when the last request went that was not
+--       reserved here, as a wait from now on, or ''; whether there has to be a record.
+local process, wanted, needs = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local lead = tonumber(ARGV[5])
+local horizon = tonumber(ARGV[4]) + lead
+local stay, longest = tonumber(ARGV[6]), tonumber(ARGV[8])
+local OWN, EACH = 10, 9
+
+-- A queue of processes is no longer than this; and a process that has promised to ask
+-- again may be so much late.
+local LONGEST_LINE, LATE = 120 * SECOND, SECOND
+-- Requests that follow each other faster than this have no turns.
+local SHORTEST_TURN = 200000
+
+local function take_seat(key, members_key, claim, seats)
+  local field = 'p' .. process
+  local seat = redis.call('HGET', key, field)
+  if seat then
+    local member = known(seat) .. ':' .. process
+    if redis.call('ZSCORE', members_key, member) then
+      return known(seat), member
+    end
+  end
+  local all, taken = redis.call('ZRANGE', members_key, 0, -1), {}
+  for _, member in ipairs(all) do
+    taken[seat_in(member)] = member
+  end
+  seat = claim
+  if claim < 0 or (taken[claim] and taken[claim] ~= claim .. ':') then
+    seat = 0
+    while taken[seat] do
+      seat = seat + 1
+    end
+  end
+  redis.call('ZREM', members_key, seat .. ':')
+  if #all == 0 and claim >= 0 then
+    -- The others have not asked since this server lost its memory. They may be cut off.
+    for other = 0, math.min(seats, MOST_SEATS) - 1 do
+      if other ~= seat then
+        redis.call('ZADD', members_key, now, other .. ':')
+      end
+    end
+  end
+  local member = seat .. ':' .. process
+  redis.call('HSET', key, field, seat)
+  redis.call('ZADD', members_key, now, member)
+  count_seats(key, members_key)
+  return seat, member
+end
+
+local function drop_forgotten(key, members_key)
+  local gone = redis.call('ZRANGEBYSCORE', members_key, 1, whole(now - VANISHED))
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', members_key, whole(-now), -1)) do
+    gone[#gone + 1] = member
+  end
+  for _, member in ipairs(gone) do
+    leave(key, members_key, member)
+  end
+  if #gone > 0 then
+    count_seats(key, members_key)
+  end
+end
+
 local budgets = {}
-local members = {}
-
-local learned = redis.call('HMGET', KEYS[1], 'v', 'g', 'i')
-local revision = known(learned[1])
-
-for n = 1, #KEYS / 2 - 1 do
-  local at = 7 + (n - 1) * 4
-  local interval = tonumber(ARGV[at + 1])
-  local gap, burst = tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
-  if n == 1 then
-    interval = math.max(interval, math.min(known(learned[3]), longest))
+for n = 1, (#KEYS - 1) / 2 do
+  local key, members_key = KEYS[2 * n], KEYS[2 * n + 1]
+  local at = OWN + (n - 1) * EACH
+  local function argument(m)
+    return tonumber(ARGV[at + m])
   end
-  local key, members_key = KEYS[2 * n + 1], KEYS[2 * n + 2]
-  -- A process that waits for a slow budget asks seldom.
-  local memory = math.max(10000000, 3 * math.max(interval, gap))
-  redis.call('ZADD', members_key, now + memory, process)
-  redis.call('ZREMRANGEBYSCORE', members_key, '-inf', now)
-  redis.call('PEXPIRE', members_key, math.ceil(memory / 1000))
-  members[n] = redis.call('ZCARD', members_key)
-  local expected = tonumber(ARGV[at + 4])
-  if expected > 1 then
-    -- After a failure of this server, the processes that have not asked lately are
-    -- still on their own, with their share.
-    local back = redis.call('ZCOUNT', members_key, now + memory - 1500000, '+inf')
-    local missing = math.max(1, expected / back)
-    interval, gap = interval * missing, gap * missing
-  end
-  local state = redis.call('HMGET', key, 't', 'l', 'u')
+  local written = redis.call('HGET', key, 'n')
+  since_clock_was_set(key, members_key, known(written))
+  local state = redis.call('HMGET', key, 't', 'l', 'u', 'q', 'd', 'e', 'v', 'g', 'i', 'r')
   local budget = {
-    key = key,
-    interval = interval,
-    gap = gap,
-    spare = (burst - 1) * interval,
-    burst = burst,
-    t = known(state[1]),
-    l = known(state[2]),
-    u = known(state[3]),
+    key = key, members_key = members_key,
+    interval = argument(1), gap = argument(2), burst = argument(3), step = argument(4),
+    t = known(state[1]), l = known(state[2]), u = known(state[3]), q = known(state[4]),
+    crawl_delay = math.min(known(state[5]), longest), believed = known(state[6]),
+    revision = known(state[7]), cuts = known(state[8]), resets = known(state[10]),
   }
-  -- A clock that was set back must not stop all processes until it has caught up.
-  local ahead = now + horizon
-  budget.l = math.min(budget.l, ahead)
-  budget.t = math.min(budget.t, ahead + burst * math.max(interval, gap))
+  if n == 1 then
+    budget.interval = math.max(budget.interval, math.min(known(state[9]), longest))
+  end
+  -- A process that is new asks for robots.txt itself, but keeps to it already.
+  if argument(5) >= budget.crawl_delay or budget.believed < now then
+    budget.crawl_delay, budget.believed = argument(5), now + 600 * SECOND
+  end
+  budget.gap = math.max(budget.gap, budget.crawl_delay)
+  if budget.crawl_delay >= SHORTEST_TURN then
+    budget.step = math.max(budget.step, budget.crawl_delay)
+  end
+  drop_forgotten(key, members_key)
+  budget.seat, budget.member = take_seat(key, members_key, argument(6), argument(7))
+  redis.call('ZADD', members_key, whole(now + SECOND), budget.member)
+  budget.seats = math.max(1, known(redis.call('HGET', key, 'c')))
+  budget.waiting = redis.call('ZCOUNT', members_key, whole(now + 1), '+inf')
+
+  local missing = redis.call('ZRANGEBYSCORE', members_key, 1, whole(now), 'LIMIT', 0, 1000)
+  if #missing > 0 then
+    -- Those who may be cut off have their share, and their turns, on their own.
+    local more = budget.seats / math.max(1, budget.seats - #missing)
+    if budget.step > 0 and budget.interval < 1.05 * budget.step then
+      budget.interval = budget.step
+    else
+      budget.interval = budget.interval * more
+    end
+    if budget.step > 0 then
+      budget.taken = {}
+      for _, member in ipairs(missing) do
+        budget.taken[seat_in(member)] = true
+      end
+    else
+      budget.gap = budget.gap * more
+    end
+  end
+
+  if not written and argument(9) == 1 then
+    -- This server has lost its memory. Another process may use a lease of before.
+    budget.l = now + horizon
+    budget.t = budget.l + budget.interval
+  end
+  if ARGV[at + 8] ~= '' then
+    budget.l = math.max(budget.l, now + argument(8))
+    budget.t = math.max(budget.t, now + argument(8) + budget.interval)
+  end
+  -- Whatever stands there: nothing was granted beyond that, and a limit that has become
+  -- faster holds at once.
+  budget.l = math.min(budget.l, now + horizon + longest)
+  budget.t = math.min(budget.t, math.max(budget.l, now) + budget.burst * budget.interval)
   budget.u = math.min(budget.u, now + longest)
+  budget.q = math.min(budget.q, now + LONGEST_LINE)
+  budget.spare = (budget.burst - 1) * budget.interval
   budgets[n] = budget
 end
 
 local slot = budgets[1]
-if tonumber(ARGV[6]) > 0 then
-  slot.u = math.max(slot.u, now + tonumber(ARGV[6]))
-end
-if tonumber(ARGV[7]) >= 0 then
-  slot.t = math.max(slot.t, now - tonumber(ARGV[7]) + slot.interval)
-  slot.l = math.max(slot.l, now - tonumber(ARGV[7]))
+if tonumber(ARGV[10]) >= slot.resets and tonumber(ARGV[9]) > 0 then
+  slot.u = math.max(slot.u, now + math.min(tonumber(ARGV[9]), longest))
 end
 
 for _, budget in ipairs(budgets) do
@@ -80,24 +158,42 @@ local function ready(budget)
   return math.max(budget.t - budget.spare, budget.l + budget.gap, budget.u)
 end
 
-local function next_time()
-  local at = 0
-  for _, budget in ipairs(budgets) do
-    at = math.max(at, ready(budget))
+-- The first turn from then on that is nobody's who may be cut off.
+local function turn(at)
+  if not slot.taken then
+    return at
   end
-  return at
+  local step = math.ceil(slot.step)
+  local number = math.ceil(at / step)
+  for _ = 1, slot.seats do
+    if not slot.taken[number % slot.seats] then
+      break
+    end
+    number = number + 1
+  end
+  return number * step
+end
+
+local function slowest()
+  local last = slot
+  for _, budget in ipairs(budgets) do
+    if ready(budget) > ready(last) then
+      last = budget
+    end
+  end
+  return last
 end
 
 local waits = {}
 local late = 0
 for n = 1, wanted do
-  local earliest = next_time()
-  local at = math.max(now, earliest)
+  local earliest = ready(slowest())
+  local at = turn(math.max(now + lead, earliest))
   if at > now + horizon then
     break
   end
   if n == 1 then
-    late = math.min(now - math.min(now, earliest), 1000000000)
+    late = math.min(now - math.min(now, earliest), 1000 * SECOND)
   end
   for _, budget in ipairs(budgets) do
     budget.t = math.max(budget.t, at) + budget.interval
@@ -106,26 +202,59 @@ for n = 1, wanted do
   waits[n] = at - now
 end
 
-local nexts = {}
-for n, budget in ipairs(budgets) do
-  nexts[n] = math.max(0, ready(budget) - now)
-  if waits[1] or n == 1 then
-    redis.call('HSET', budget.key, 't', string.format('%.0f', budget.t),
-      'l', string.format('%.0f', budget.l), 'u', string.format('%.0f', budget.u))
-    local used = math.max(budget.t, budget.u, budget.l + budget.gap) - now
-    redis.call('PEXPIRE', budget.key, math.ceil(math.max(0, used) / 1000) + 60000)
+-- Where several processes wait for the same budget, each has a time to ask again: they
+-- do not all come when one request may go.
+local last = slowest()
+last.next = turn(ready(last))
+if last.waiting > 1 and #waits < needs then
+  -- Who comes takes all that there is up to the horizon. A little early is better than
+  -- late: what nobody takes is lost.
+  local reach = horizon - lead
+  local place = known(redis.call('HGET', last.key, 'w' .. process))
+  if place <= now + horizon or place > now + LONGEST_LINE then
+    place = math.max(last.next, last.q)
+    local each = math.floor(reach / math.max(1, last.interval))
+    if last == slot then
+      each = math.min(wanted, each)
+    end
+    last.q = place + math.max(1, each, #waits) * last.interval
+    redis.call('HSET', last.key, 'w' .. process, whole(place))
   end
+  last.next = turn(math.max(last.next, place - reach / 2))
+end
+
+local nexts, seats, members, promises, again = {}, {}, {}, {}, stay
+for n, budget in ipairs(budgets) do
+  nexts[n] = math.floor(math.max(0, (budget.next or ready(budget)) - now))
+  seats[n], members[n] = budget.seat, budget.seats
+  again = math.max(again, nexts[n])
+end
+again = math.min(again, LONGEST_LINE)
+for n, budget in ipairs(budgets) do
+  local score = now + again + LATE
+  promises[n] = math.floor(again + LATE)
+  -- Nobody has to wait for one that has all it needs, or waits for another budget.
+  if n == 1 and (#waits >= needs or last ~= slot) then
+    score, promises[n] = -(now + IDLE), 0
+  end
+  redis.call('ZADD', budget.members_key, whole(score), budget.member)
+  redis.call('HSET', budget.key, 't', whole(budget.t), 'l', whole(budget.l),
+    'u', whole(budget.u), 'q', whole(budget.q), 'd', whole(budget.crawl_delay),
+    'e', whole(budget.believed), 'n', whole(now))
+  keep(budget.key, math.max(budget.t, budget.u, budget.l + budget.gap, now + again))
+  redis.call('PEXPIRE', budget.members_key,
+    math.ceil((again + VANISHED) / 1000) + 1000 * KEPT)
 end
 
 local model = ''
-if revision ~= tonumber(ARGV[4]) then
-  if revision == 0 then
-    model = redis.call('GET', KEYS[2]) or ''
+if slot.revision ~= tonumber(ARGV[7]) then
+  if slot.revision == 0 then
+    model = redis.call('GET', KEYS[1]) or ''
   else
-    model = redis.call('HGET', KEYS[1], 's') or ''
+    model = redis.call('HGET', slot.key, 's') or ''
   end
 end
 return {
-  now, revision, known(learned[2]), model, math.max(0, slot.u - now), late,
-  waits, nexts, members,
+  now, slot.revision, slot.cuts, model, math.floor(math.max(0, slot.u - now)),
+  math.floor(late), waits, nexts, seats, members, promises, slot.waiting, slot.resets,
 }

@@ -15,17 +15,19 @@ from typing import NamedTuple
 # could not read the values, or would misunderstand them.
 _PREFIX = "politeness:1:"
 
+# Written to find out whether that is possible, and removed at once.
+CHECK_KEY = f"{_PREFIX}{{check}}"
+
 _MAX_LENGTH = 200
 _UNSAFE = re.compile(rb"[^a-z0-9._:-]")
 
 
 class BudgetKeys(NamedTuple):
-    """Of one budget: its send times, the processes that share it, and what was
-    learned, in detail and as a summary."""
+    """Of one budget: its record, the processes that share it, and a summary of what was
+    learned, which outlives the record."""
 
-    times: str
+    record: str
     members: str
-    learned: str
     summary: str
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import math
 import random
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.core.snapshot import freeze, number, thaw
@@ -35,7 +34,10 @@ _LITTLE_KEPT = 60
 _SUMMARY_KEPT = 7 * 86400
 
 # Seconds between reports of what was served; what was refused is reported at once.
+# Where several processes report, one that does not know the latest report of the others
+# reports in vain: so it waits until it has heard from the server, up to this long.
 _REPORT_EVERY = 0.1
+_LONGEST_WAIT = 5.0
 
 _TRY_AGAIN = 0.01
 
@@ -60,11 +62,14 @@ class _Copy:
     add, and what is on its way to the server."""
 
     revision: int = _UNKNOWN
+    # How often the slot was reset, by any process.
+    resets: int | None = None
     reports: list[Observation] = field(default_factory=list)
     sent: list[Observation] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     # There is something to save, although nothing to report.
     is_new: bool = False
+    is_on_its_way: bool = False
 
 
 class SharedLearning:
@@ -85,62 +90,102 @@ class SharedLearning:
         self._log = log
         self._copies: WeakKeyDictionary[Slot, _Copy] = WeakKeyDictionary()
         self._unsaved: dict[Slot, _Copy] = {}
-        self._due_at = math.inf
+        # Those that were reset while the server was away.
+        self._reset: WeakSet[Slot] = WeakSet()
+        # When there will be something to save.
+        self.due_at = math.inf
         self._has_warned = False
-
-    def due_in(self, now: float) -> float | None:
-        """Return in how many seconds there will be something to save, if ever."""
-        return max(0.0, self._due_at - now) if self._due_at < math.inf else None
 
     def add(self, slot: Slot, report: Observation) -> None:
         self._copy(slot).reports.append(report)
         hurry = report.outcome.verdict.calls_for_pause
-        self._plan(slot, report.at if hurry else report.at + _REPORT_EVERY)
+        leases = slot.permits.leases
+        others = leases is not None and leases.members > 1
+        wait = _LONGEST_WAIT if others else _REPORT_EVERY
+        self._plan(slot, report.at if hurry else report.at + wait)
 
     def forget(self, slot: Slot) -> None:
-        copy = self._copies[slot] = _Copy(_OVERRIDE)
+        """What is on its way to the server is out of date as well."""
+        copy = self._copies[slot] = _Copy(_OVERRIDE, self._copy(slot).resets)
         self._seed(slot, copy)
+
+    def was_reset(self, slot: Slot, resets: int) -> bool:
+        """Return whether another process has reset the slot."""
+        copy = self._copy(slot)
+        if copy.revision == _OVERRIDE:
+            return False
+        known, copy.resets = copy.resets, resets
+        return known is not None and resets > known
 
     def reconnected(self) -> None:
         """The server may have forgotten something, or everything."""
         for copy in self._copies.values():
-            copy.revision = _UNKNOWN
+            if copy.revision != _OVERRIDE:
+                copy.revision = _UNKNOWN
+        while self._reset:
+            slot = self._reset.pop()
+            self._seed(slot, self._copy(slot))
 
     def left(self) -> Iterator[tuple[Slot, list[Observation]]]:
         """Give back what could not be saved."""
         unsaved, self._unsaved = self._unsaved, {}
-        self._due_at = math.inf
+        self.due_at = math.inf
         for slot, copy in unsaved.items():
             reports = copy.sent + copy.reports
-            self._copies[slot] = _Copy()
+            is_reset = copy.revision == _OVERRIDE
+            self._copies[slot] = _Copy(_OVERRIDE if is_reset else _UNKNOWN, copy.resets)
+            if is_reset:
+                self._reset.add(slot)
             yield slot, reports
 
     @property
     def has_unsaved(self) -> bool:
         return bool(self._unsaved)
 
-    def calls(self, now: float) -> list[tuple[Slot, Call]]:
-        if now < self._due_at:
+    def calls(
+        self, now: float, *, is_last: bool = False
+    ) -> list[tuple[Slot, _Copy, Call]]:
+        """Return what is due, or all that there is if it ``is_last``."""
+        if now < self.due_at and not is_last:
             return []
-        self._due_at = math.inf
-        return [(slot, self._call(slot, copy)) for slot, copy in self._unsaved.items()]
+        self.due_at = math.inf
+        return [
+            (slot, copy, self._call(slot, copy, now))
+            for slot, copy in self._unsaved.items()
+            if not copy.is_on_its_way
+        ]
+
+    def resets_of(self, slot: Slot) -> int:
+        return self._copy(slot).resets or 0
 
     def revision_of(self, slot: Slot) -> int:
         """Return which one will be known when all is saved that is on its way."""
         copy = self._copy(slot)
-        return copy.revision + bool(copy.sent or copy.is_new)
+        return copy.revision + copy.is_on_its_way
 
-    def answered(self, slot: Slot, answer: Saved) -> list[tuple[Observation, Change]]:
+    def answered(
+        self, slot: Slot, copy: _Copy, answer: Saved, now: float
+    ) -> list[tuple[Observation, Change]]:
         """Return what has come of the reports that were saved."""
-        _, revision, is_saved, text = answer
-        copy = self._copy(slot)
+        _, revision, is_saved, text, resets = answer
+        if copy is not self._copies.get(slot):
+            # Reset meanwhile: this was not to be saved any more, but it has happened.
+            return list(zip(copy.sent, copy.changes, strict=True))
         copy.revision = revision
+        copy.is_on_its_way = False
+        if is_saved or copy.resets is None:
+            copy.resets = resets
         if not is_saved and revision:
-            # Another process was faster. They must not all try again at the same time.
+            # Another process was faster. They must not all try again at the same time:
+            # where the server is far away, one is in vain for a long time.
             copy.reports = copy.sent + copy.reports
             copy.sent, copy.changes = [], []
             self._adopt(slot, copy, text)
-            self._plan(slot, time.monotonic() + random.uniform(0, _TRY_AGAIN))
+            leases = slot.permits.leases
+            assert leases is not None
+            is_urgent = leases.is_blocked
+            longest = 0.0 if is_urgent else leases.members * leases.lead
+            self._plan(slot, now + random.uniform(0, _TRY_AGAIN + longest))
             return []
         done = list(zip(copy.sent, copy.changes, strict=True))
         copy.sent, copy.changes, copy.is_new = [], [], False
@@ -148,6 +193,8 @@ class SharedLearning:
             self._seed(slot, copy)
         elif not copy.reports:
             self._unsaved.pop(slot, None)
+        else:
+            self._plan(slot, now + _REPORT_EVERY)
         assert slot.permits.leases is not None
         refused = (report.outcome.verdict.is_overload for report in copy.reports)
         slot.permits.leases.is_blocked = any(refused)
@@ -156,7 +203,12 @@ class SharedLearning:
     def hear(self, slot: Slot, revision: int, text: bytes) -> None:
         """This is what the others have learned by now."""
         copy = self._copy(slot)
-        if revision == copy.revision:
+        if copy.is_on_its_way:
+            return  # the answer to that tells more
+        if copy.reports:
+            self._plan(slot, -math.inf)
+        if revision == copy.revision or (revision and not text):
+            # What was known when it was asked for is outdated now: it will be repeated.
             return
         copy.revision = revision
         if revision:
@@ -176,15 +228,16 @@ class SharedLearning:
 
     def _plan(self, slot: Slot, at: float) -> None:
         self._unsaved[slot] = self._copy(slot)
-        self._due_at = min(self._due_at, at)
+        self.due_at = min(self.due_at, at)
 
     def _copy(self, slot: Slot) -> _Copy:
         if slot not in self._copies:
             self._copies[slot] = _Copy()
         return self._copies[slot]
 
-    def _call(self, slot: Slot, copy: _Copy) -> Call:
+    def _call(self, slot: Slot, copy: _Copy, now: float) -> Call:
         copy.sent, copy.reports = copy.reports, []
+        copy.is_on_its_way = True
         model = slot.learner.model or slot.learner.new_model()
         try:
             copy.changes = [self._observe(model, report) for report in copy.sent]
@@ -194,10 +247,9 @@ class SharedLearning:
             copy.changes = [self._observe(model, report) for report in copy.sent]
         slot.adopt(model)
         learned = slot.learner.learned
-        now = self._clock.now
         pause = max(
             (
-                self._clock.at(report.at) + change.pause - now
+                report.at + change.pause - now
                 for report, change in zip(copy.sent, copy.changes, strict=True)
                 if change.pause
             ),
@@ -210,12 +262,13 @@ class SharedLearning:
             model.cuts,
             _text(freeze(model)),
             _DETAILS_KEPT if learned else _LITTLE_KEPT,
-            _text({"at": now, **learned.to_dict()}) if learned else "",
+            _text({"at": self._clock.at(now), **learned.to_dict()}) if learned else "",
             _SUMMARY_KEPT,
             micros(max(0.0, pause)),
             micros(self._longest),
+            copy.resets or 0,
         ]
-        return Call("save", [keys.learned, keys.summary, keys.times], arguments)
+        return Call("save", [keys.record, keys.members, keys.summary], arguments)
 
     def _observe(self, model: HostModel, report: Observation) -> Change:
         permit = report.permit

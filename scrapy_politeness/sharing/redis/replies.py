@@ -9,12 +9,15 @@ from scrapy_politeness.sharing.redis.connection import UnavailableError
 # The times of a server are microseconds since 1970; nothing here is larger.
 _LARGEST = 2**53
 _MOST_MEMBERS = 100_000
+_LONGEST_PROMISE = 10**9
 
 
 class Granted(NamedTuple):
     """The answer of ``grant``. All times are microseconds: ``there`` is the server's
-    own, the others are waits from then on. ``nexts`` and ``members`` have an entry for
-    each budget."""
+    own, the others are waits from then on. ``nexts``, ``seats``, ``members`` and
+    ``promises`` have an entry for each budget, the last until when this process is
+    expected to ask again, or 0; ``waiting`` is how many processes want the first
+    one."""
 
     there: int
     revision: int
@@ -24,7 +27,11 @@ class Granted(NamedTuple):
     late: int
     waits: list[int]
     nexts: list[int]
+    seats: list[int]
     members: list[int]
+    promises: list[int]
+    waiting: int
+    resets: int
 
     @classmethod
     def read(
@@ -32,11 +39,14 @@ class Granted(NamedTuple):
     ) -> Granted:
         """Raise UnavailableError for what the script cannot have answered. No pause
         and no wait is longer than the ``longest`` time."""
-        there, revision, cuts, model, pause, late, *lists = _row(answer, cls)
-        waits, nexts, members = map(_counts, lists)
+        there, revision, cuts, model, pause, late, *rest = _row(answer, cls)
+        waits, nexts, seats, members, promises = map(_counts, rest[:5])
+        waiting, resets = map(_count, rest[5:])
         fits = len(waits) <= wanted and max(waits, default=0) <= horizon
-        if not fits or len(nexts) != budgets or len(members) != budgets:
+        lengths = {len(one) for one in (nexts, seats, members, promises)}
+        if not fits or lengths != {budgets}:
             raise _nonsense(answer)
+        members = [max(1, min(number, _MOST_MEMBERS)) for number in members]
         return cls(
             _count(there),
             _count(revision),
@@ -46,7 +56,11 @@ class Granted(NamedTuple):
             _count(late),
             waits,
             [min(wait, longest) for wait in nexts],
-            [min(number, _MOST_MEMBERS) for number in members],
+            [min(n, of - 1) for n, of in zip(seats, members, strict=True)],
+            members,
+            [min(promise, _LONGEST_PROMISE) for promise in promises],
+            min(waiting, _MOST_MEMBERS),
+            resets,
         )
 
 
@@ -58,12 +72,17 @@ class Saved(NamedTuple):
     revision: int
     is_saved: bool
     model: bytes
+    resets: int
 
     @classmethod
     def read(cls, answer: Any) -> Saved:
-        there, revision, is_saved, model = _row(answer, cls)
+        there, revision, is_saved, model, resets = _row(answer, cls)
         return cls(
-            _count(there), _count(revision), bool(_count(is_saved)), _text(model)
+            _count(there),
+            _count(revision),
+            bool(_count(is_saved)),
+            _text(model),
+            _count(resets),
         )
 
 

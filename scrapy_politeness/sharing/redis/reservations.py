@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import heapq
 import math
-import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections import Counter
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 from scrapy_politeness.core.cause import Block
-from scrapy_politeness.core.leases import HORIZON, Lease, worth_asking
+from scrapy_politeness.core.leases import HORIZON, Lease, grace, worth_asking
+from scrapy_politeness.core.slot import Slot
+from scrapy_politeness.core.turns import Seat
 from scrapy_politeness.sharing.redis.connection import Call, micros
 from scrapy_politeness.sharing.redis.replies import Granted
 
@@ -18,11 +23,11 @@ if TYPE_CHECKING:
 
     from scrapy_politeness.config.policy import Policy
     from scrapy_politeness.core.budget import Budget
-    from scrapy_politeness.core.leases import Leases
+    from scrapy_politeness.core.leases import Leases, LeaseTerms
+    from scrapy_politeness.core.permits import Permits
     from scrapy_politeness.core.route import Route
-    from scrapy_politeness.core.slot import Slot
     from scrapy_politeness.sharing.redis.keys import BudgetKeys
-    from scrapy_politeness.sharing.redis.server_clock import ServerClock
+    from scrapy_politeness.sharing.redis.server_clock import RoundTrip, ServerClock
 
 # From this many open asks on, the queue waits for answers before it asks for more.
 _MOST_ASKS = 32
@@ -33,15 +38,43 @@ _SHORTEST_WAIT = 0.005
 # A pause that is known already is no news if it is longer by no more than this.
 _SAME_PAUSE = 0.5
 
+# Seconds. A process that waits for something else calls this much before it is expected
+# to, and at least so often: then it repeats its pause, in case that the server has lost
+# it. What it promises grows from call to call.
+_EARLY = 0.6
+_CALL_EVERY = 30.0
+_FIRST_STAY, _LONGEST_STAY = 2.0, 60.0
 
-class Ask(NamedTuple):
+# Seconds. The server keeps what it knows for a little longer than this, and seats for
+# no longer than that.
+_REMEMBERED = 50.0
+_SEAT_KEPT = 120.0
+
+# No more are reserved at once, however fast they may go.
+_SHORTEST, _MOST_LEASES = 1e-6, 1000
+
+# This many answers in a row that came too late to be used are no accident.
+_TOO_LATE = 3
+
+
+@dataclass(eq=False, slots=True)
+class Ask:
     """For a slot and the other budgets that its requests need, or for one budget.
-    ``waiting`` are the slots that wait for the answer."""
+    ``waiting`` are the slots that wait for the answer. One that ``is_call`` wants
+    nothing, but says that this process is still there.
+
+    When it is sent, ``wanted`` is for how many, ``horizon`` up to how many seconds
+    ahead, ``uncounted`` up to when it reports what was sent otherwise."""
 
     slot: Slot | None
     budgets: tuple[Budget, ...]
     leases: Leases
     waiting: set[Slot]
+    is_call: bool = False
+    wanted: int = 0
+    needs: int = 0
+    horizon: float = 0.0
+    uncounted: tuple[float | None, ...] = ()
 
     @property
     def sources(self) -> tuple[Slot | Budget, ...]:
@@ -55,17 +88,27 @@ class Reservations:
         self,
         keys_of: Callable[[Slot | Budget], BudgetKeys],
         clock: ServerClock,
+        round_trip: RoundTrip,
         policy: Policy,
         pending: Callable[[Slot], int],
     ) -> None:
         self._keys_of = keys_of
         self._clock = clock
+        self._round_trip = round_trip
         self._longest = policy.longest_pause
         self._pending = pending
         self._process = uuid4().hex
         self._asks: dict[Slot | Budget, Ask] = {}
-        self._expected: WeakKeyDictionary[Slot | Budget, int] = WeakKeyDictionary()
-        self._expect_until = -math.inf
+        # How many asks need a budget, on their way included; and which slots need it.
+        self._open: Counter[Budget] = Counter()
+        self._users: WeakKeyDictionary[Budget, WeakSet[Slot]] = WeakKeyDictionary()
+        # When to ask for more, or to call at the latest; and the earlier of both.
+        self._call_at: WeakKeyDictionary[Slot | Budget, float] = WeakKeyDictionary()
+        self._look_at: WeakKeyDictionary[Slot | Budget, float] = WeakKeyDictionary()
+        self._looks: list[tuple[float, int, ref[Slot | Budget]]] = []
+        self._stays: WeakKeyDictionary[Slot | Budget, float] = WeakKeyDictionary()
+        self._order = count()
+        self._too_late = 0
 
     def __len__(self) -> int:
         return len(self._asks)
@@ -74,12 +117,10 @@ class Reservations:
     def is_full(self) -> bool:
         return len(self._asks) >= _MOST_ASKS
 
-    def expect(self, sources: list[Slot | Budget], until: float) -> None:
-        """Until then, some of the processes that shared these may not be back."""
-        for source in sources:
-            if source.permits.leases is not None:
-                self._expected[source] = source.permits.leases.members
-        self._expect_until = until
+    @property
+    def come_too_late(self) -> bool:
+        """Tell whether what is reserved has lapsed when it arrives, again and again."""
+        return self._too_late >= _TOO_LATE
 
     def want(self, route: Route, now: float) -> bool:
         """Return whether there is something new to ask for."""
@@ -105,68 +146,162 @@ class Reservations:
             leases.need(budgets)
         if not leases.wants_more(now):
             return False
-        leases.is_asked = True
-        self._asks[source] = Ask(slot, budgets, leases, {slot} if slot else set())
+        self._ask(source, Ask(slot, budgets, leases, {slot} if slot else set()))
+        for budget in budgets:
+            if slot is not None:
+                self._users.setdefault(budget, WeakSet()).add(slot)
+                if self._open[budget] >= self._batch(budget.terms):
+                    # What there is was asked for: others wait for the answer.
+                    wait = max(_SHORTEST_WAIT, self._round_trip.most)
+                    budget.permits.ask_at = max(budget.permits.ask_at, now + wait)
         return True
+
+    def _ask(self, source: Slot | Budget, ask: Ask) -> None:
+        ask.leases.is_asked = True
+        self._asks[source] = ask
+        self._open.update(ask.budgets)
+
+    @property
+    def next_look_at(self) -> float:
+        looks = self._looks
+        while looks:
+            at, _, source_ref = looks[0]
+            source = source_ref()
+            if source is not None and self._look_at.get(source) == at:
+                return at
+            heapq.heappop(looks)
+        return math.inf
+
+    def look(self, now: float) -> None:
+        """Ask for what will be needed soon; or say that this process is still there."""
+        while self.next_look_at <= now:
+            source = heapq.heappop(self._looks)[2]()
+            assert source is not None
+            del self._look_at[source]
+            leases = source.permits.leases
+            if leases is None or not source.permits.is_joined or leases.is_asked:
+                continue
+            if isinstance(source, Slot) and self._wants_more(source, leases, now):
+                budgets = leases.taken_from
+                self._ask(source, Ask(source, budgets, leases, {source}))
+            elif self._call_at.get(source, math.inf) > now:
+                self._plan_look(source, math.inf)
+            elif isinstance(source, Slot):
+                self._ask(source, Ask(source, (), leases, {source}, is_call=True))
+            else:
+                self._ask(source, Ask(None, (source,), leases, set(), is_call=True))
+
+    def _wants_more(self, slot: Slot, leases: Leases, now: float) -> bool:
+        if not slot.is_open(now) or not leases.wants_more(now):
+            return False
+        if any(budget.permits.ask_at > now for budget in leases.taken_from):
+            return False
+        return self._pending(slot) + slot.claims > len(leases)
+
+    def _plan_look(self, source: Slot | Budget, ask_at: float) -> None:
+        at = min(ask_at, self._call_at.get(source, math.inf))
+        if at < math.inf:
+            self._look_at[source] = at
+            heapq.heappush(self._looks, (at, next(self._order), ref(source)))
 
     def clear(self) -> None:
         for ask in self._asks.values():
             ask.leases.is_asked = False
         self._asks.clear()
+        self._open.clear()
+        self._looks.clear()
+        self._look_at.clear()
+        self._call_at.clear()
+        self._too_late = 0
 
-    def calls(self, revision_of: Callable[[Slot], int]) -> list[tuple[Ask, Call]]:
+    def calls(
+        self,
+        now: float,
+        revision_of: Callable[[Slot], int],
+        resets_of: Callable[[Slot], int],
+    ) -> list[tuple[Ask, Call]]:
         asks = list(self._asks.values())
         self._asks.clear()
-        now = time.monotonic()
-        return [(ask, self._call(ask, now, revision_of)) for ask in asks]
+        return [(ask, self._call(ask, now, revision_of, resets_of)) for ask in asks]
 
-    def _call(self, ask: Ask, now: float, revision_of: Callable[[Slot], int]) -> Call:
+    def farewells(self, now: float) -> list[Call]:
+        """Say that this process is gone, wherever it may be remembered."""
+        calls = []
+        for source in list(self._stays):
+            permits = source.permits
+            if now < max(permits.promised_until, permits.answered_at) + _SEAT_KEPT:
+                keys = [self._keys_of(source).record, self._keys_of(source).members]
+                calls.append(Call("leave", keys, [self._process]))
+        return calls
+
+    def _call(
+        self,
+        ask: Ask,
+        now: float,
+        revision_of: Callable[[Slot], int],
+        resets_of: Callable[[Slot], int],
+    ) -> Call:
         slot = ask.slot
-        revision, pause, finished = 0, 0.0, -1
+        revision = resets = 0
+        pause = 0.0
         if slot is not None:
-            revision = revision_of(slot)
-            if revision < 0:
-                # The server may not know of it: it is new here, or has been away.
-                pause = max(0.0, slot.paused_until - now)
-            if slot.finished_at is not None:
-                finished = micros(now - slot.finished_at)
-        keys: list[str] = []
+            revision, resets = revision_of(slot), resets_of(slot)
+            pause = slot.paused_until - now - self._round_trip.usual / 2
+        source = ask.sources[0]
+        ask.needs = self._needs(ask)
+        ask.wanted = 0 if ask.is_call else self._how_many(ask)
+        ask.horizon = HORIZON + self._round_trip.usual
+        stay = 0.0
+        if ask.is_call:
+            stay = min(2 * self._stays.get(source, 0.0), _LONGEST_STAY)
+            stay = max(stay, _FIRST_STAY)
+        self._stays[source] = stay
+        lead = micros(self._round_trip.back)
+        keys = [self._keys_of(source).summary]
         arguments: list[str | int] = [
-            self._process,
-            self._how_many(ask),
-            micros(HORIZON),
-            revision,
-            micros(self._longest),
-            micros(min(pause, self._longest)),
-            finished,
+            *(self._process, ask.wanted, ask.needs, micros(ask.horizon), lead),
+            *(micros(stay), revision, micros(self._longest)),
+            *(micros(max(0.0, min(pause, self._longest))), resets),
         ]
-        may_be_missed = now < self._expect_until
+        ask.uncounted = tuple(source.permits.uncounted for source in ask.sources)
         for source in ask.sources:
             own = self._keys_of(source)
-            keys += [] if keys else [own.learned, own.summary]
-            keys += [own.times, own.members]
-            terms = source.terms
+            keys += [own.record, own.members]
             # Once the server knows the learned interval, it goes by that.
             is_known = source is slot and revision > 0
-            spacing = terms.fastest if is_known else terms.interval
-            expected = self._expected.get(source, 1) if may_be_missed else 1
-            arguments += [micros(spacing), micros(terms.gap), terms.burst, expected]
+            arguments += _arguments(source.terms, source.permits, now, is_known)
+        ask.horizon += lead / 1e6
         return Call("grant", keys, arguments)
 
-    def _how_many(self, ask: Ask) -> int:
-        """An equal share of what there is up to the horizon, but no more than there is
-        a use for."""
-        slowest = ask.sources[0].terms.slowest
-        fair = math.ceil(HORIZON / slowest / ask.leases.members)
+    def _needs(self, ask: Ask) -> int:
+        """Return for how many there is a use that have no lease yet."""
+        if ask.is_call and ask.slot is None:
+            users = self._users.get(ask.budgets[0], ())
+            return int(any(self._pending(slot) for slot in users))
         use = sum(self._pending(slot) + slot.claims for slot in ask.waiting)
-        return max(1, min(fair, use) - len(ask.leases))
+        return max(0 if ask.is_call else 1, use - len(ask.leases))
 
-    def read(self, ask: Ask, call: Call, answer: Any) -> Granted:
+    def _how_many(self, ask: Ask) -> int:
+        """What there is up to the horizon, but no more than there is a use for."""
+        batch = self._batch(ask.sources[0].terms) - len(ask.leases)
+        if ask.slot is not None:
+            for budget in ask.budgets:
+                users = len(self._users.get(budget, ()))
+                batch = min(batch, self._batch(budget.terms) // max(1, users))
+        return max(1, min(batch, ask.needs))
+
+    def _batch(self, terms: LeaseTerms) -> int:
+        """Return how many there are from now to the horizon."""
+        reach = HORIZON + self._round_trip.usual + self._round_trip.most
+        evenly = math.ceil(min(reach / max(terms.slowest, _SHORTEST), _MOST_LEASES))
+        return evenly + terms.burst - 1
+
+    def read(self, ask: Ask, answer: Any) -> Granted:
         return Granted.read(
             answer,
-            wanted=int(call.arguments[1]),
+            wanted=ask.wanted,
             budgets=len(ask.sources),
-            horizon=micros(HORIZON),
+            horizon=micros(ask.horizon) + 1,
             longest=micros(self._longest),
         )
 
@@ -175,16 +310,21 @@ class Reservations:
     ) -> float:
         """Return for how many seconds the slot is paused, if that is news: a host has
         asked another process for it."""
+        for budget in ask.budgets:
+            self._open[budget] -= 1
+            if self._open[budget] <= 0:
+                del self._open[budget]
         leases = ask.leases
         leases.is_asked = False
-        leases.members = max(1, answer.members[0])
-        if leases.is_blocked:
-            return 0.0
-        leases.cuts = answer.cuts
+        leases.lead, leases.reach = self._round_trip.most, ask.horizon
 
         def local(wait: int) -> float:
             return self._clock.local(answer.there, wait / 1e6, sent_at, received_at)
 
+        self._note_members(ask, answer, local, received_at)
+        if leases.is_blocked:
+            return 0.0
+        leases.cuts = answer.cuts
         pause = 0.0
         if ask.slot is not None and answer.pause:
             until = local(answer.pause)
@@ -193,20 +333,60 @@ class Reservations:
                 pause = until - received_at
             # Before the leases, which begin when it ends.
             ask.slot.block(Block.PAUSE, until)
-        terms = ask.sources[0].terms
+        source = ask.sources[0]
+        terms, last = source.terms, source.permits.last
         lates = [answer.late / 1e6] + [0.0] * len(answer.waits)
         granted = [
-            Lease(leases.not_too_early(local(wait), terms), late)
+            Lease(leases.not_too_early(local(wait), terms, last), late)
             for wait, late in zip(answer.waits, lates, strict=False)
         ]
+        if granted:
+            is_late = granted[-1].at + grace(terms.slowest) < received_at
+            self._too_late = self._too_late + 1 if is_late else 0
         next_at = max(local(max(answer.nexts)), received_at + _SHORTEST_WAIT)
-        leases.grant(granted, next_at, terms.slowest)
-        for source, wait, members in zip(
-            ask.sources, answer.nexts, answer.members, strict=True
+        in_line = answer.waiting > 1
+        leases.grant(granted, next_at, terms.slowest, in_line=in_line)
+        if ask.slot is not None and len(granted) < ask.needs:
+            self._plan_look(ask.slot, leases.ask_at)
+        for source, wait in zip(ask.sources, answer.nexts, strict=True):
+            if source.permits.is_joined and source is not ask.slot:
+                source.permits.ask_at = worth_asking(
+                    local(wait), source.terms.slowest, leases.lead, in_line=in_line
+                )
+        return pause
+
+    def _note_members(
+        self, ask: Ask, answer: Granted, local: Callable[[int], float], now: float
+    ) -> None:
+        """What is promised to the others, and what they know."""
+        rows = zip(answer.seats, answer.members, answer.promises, strict=True)
+        for source, uncounted, (number, of, promise) in zip(
+            ask.sources, ask.uncounted, rows, strict=True
         ):
             permits = source.permits
-            if permits.is_joined and source is not ask.slot:
-                permits.ask_at = worth_asking(local(wait), source.terms.slowest)
+            permits.counted(uncounted)
+            permits.seat = Seat(number, of)
+            permits.answered_at = now
+            permits.promised_until = local(promise) if promise else -math.inf
             if permits.leases is not None:
-                permits.leases.members = max(1, members)
-        return pause
+                permits.leases.members = of
+            self._call_at.pop(source, None)
+            if promise:
+                at = min(permits.promised_until - _EARLY, now + _CALL_EVERY)
+                self._call_at[source] = at
+                self._plan_look(source, math.inf)
+
+
+def _arguments(
+    terms: LeaseTerms, permits: Permits, now: float, is_known: bool
+) -> list[str | int]:
+    """Of one budget, as ``grant.lua`` has them."""
+    spacing = terms.fastest if is_known else terms.interval
+    seat = permits.seat or Seat(-1, 1)
+    uncounted = permits.uncounted
+    return [
+        *(micros(spacing), micros(terms.gap), terms.burst, micros(terms.step)),
+        *(micros(terms.crawl_delay), seat.number, seat.of),
+        "" if uncounted is None else micros(uncounted - now),
+        int(now - permits.answered_at < _REMEMBERED),
+    ]
