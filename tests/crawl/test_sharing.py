@@ -16,6 +16,7 @@ from tests.support.redis_server import RedisServer, redis_cluster
 from tests.support.settings import NO_ROBOTS, SEARCHING, fixed
 from tests.support.site import Answer
 from tests.support.spiders import Pages, Watchful
+from tests.support.tcp_proxy import TcpProxy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -436,6 +437,96 @@ def test_a_process_that_ends_leaves_its_seat(
     settings = {**fixed(20), "POLITENESS_REDIS_URL": redis_server.url}
     crawl(urls=server.page_urls(), settings=settings)
     assert not redis_server.client().exists("politeness:1:{slot:127.0.0.1}:members")
+
+
+@pytest.mark.parametrize(
+    ("account", "path", "reason"),
+    [
+        ("", "/0", "Authentication required"),
+        (":wrong@", "/0", "invalid username-password pair"),
+        (":right@", "/99", "DB index is out of range"),
+    ],
+)
+def test_a_mistake_in_the_url_stops_the_crawl(
+    account: str, path: str, reason: str, site: Callable[..., Site]
+) -> None:
+    server = site(3)
+    with RedisServer("--requirepass", "right") as redis:
+        url = f"redis://{account}127.0.0.1:{redis.port}{path}"
+        settings = {**fixed(20), "POLITENESS_REDIS_URL": url}
+        result = crawl(urls=server.page_urls(), settings=settings)
+    assert result.returncode
+    assert "Cannot start the crawl: POLITENESS_REDIS_URL=" in result.log
+    assert reason in result.log
+    assert "wrong" not in result.log
+    assert not server.arrivals
+
+
+def test_sentinel_is_not_supported() -> None:
+    settings = {"POLITENESS_REDIS_URL": "redis+sentinel://127.0.0.1:26379/mymaster"}
+    result = crawl(urls=[], settings=settings)
+    assert result.returncode
+    assert "Sentinel is not supported" in result.log
+
+
+def test_a_failover_that_closes_no_connection_is_survived(
+    site: Callable[..., Site], redis_server: RedisServer
+) -> None:
+    server = site(60)
+    settings = {**TWENTY, "POLITENESS_LIMITS": {"127.0.0.1": {"limit": "5/s"}}}
+    with RedisServer() as other, TcpProxy(redis_server.port) as proxy:
+        settings["POLITENESS_REDIS_URL"] = proxy.url
+        with start_crawl(urls=server.page_urls(), settings=settings) as running:
+            server.wait_for_arrivals(5, timeout=60)
+            proxy.lead_to(other.port)
+            redis_server.say("REPLICAOF", "127.0.0.1", other.port)
+            running.wait_for_log("is back")
+            result = running.wait()
+        assert other.client().dbsize()
+    assert_all_pages_once(server)
+    assert "READONLY" in result.log
+    assert result.log.count("is unavailable") == 1
+
+
+@pytest.mark.parametrize("limit", ["20/s", "2/s"])
+def test_a_server_far_away_slows_nobody_down(
+    limit: str, site: Callable[..., Site], redis_server: RedisServer
+) -> None:
+    server = site(20 if limit == "20/s" else 8)
+    settings = {**TWENTY, "POLITENESS_LIMITS": {"127.0.0.1": {"limit": limit}}}
+    settings |= {"POLITENESS_START_RATE": 20}
+    with TcpProxy(redis_server.port, round_trip=0.2) as proxy:
+        settings["POLITENESS_REDIS_URL"] = proxy.url
+        result = crawl(urls=server.page_urls(), settings=settings)
+    assert_all_pages_once(server)
+    assert "is unavailable" not in result.log
+    times = [arrival.at for arrival in server.arrivals]
+    allowed = (len(times) - 1) / float(limit.partition("/")[0])
+    assert times[-1] - times[0] < 2 * allowed + server.lost
+
+
+def test_a_delay_is_kept_while_redis_goes_and_comes(
+    site: Callable[..., Site], redis_server: RedisServer
+) -> None:
+    server = site(12)
+    settings = {**TWENTY, "POLITENESS_LIMITS": {}, "DOWNLOAD_DELAY": 1}
+    with TcpProxy(redis_server.port) as proxy, ExitStack() as stack:
+        settings["POLITENESS_REDIS_URL"] = proxy.url
+        running = [
+            stack.enter_context(
+                start_crawl(urls=server.page_urls()[half::2], settings=settings)
+            )
+            for half in range(2)
+        ]
+        server.wait_for_arrivals(3, timeout=60)
+        proxy.cut()
+        time.sleep(4)
+        redis_server.client().flushall()
+        proxy.mend()
+        for one in running:
+            one.wait()
+    assert_all_pages_once(server)
+    assert min(server.gaps()) > 1 - server.jitter
 
 
 @pytest.mark.everywhere

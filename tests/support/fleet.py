@@ -158,7 +158,6 @@ class FleetMember:
             self.sharing.join(self.overall, "all")
         self.slots = [self._new_slot(key) for key in fleet.hosts]
         self.pending = dict.fromkeys(self.slots, pages)
-        self._tasks: list[asyncio.Task[None]] = []
 
     def _new_slot(self, key: str) -> Slot:
         own = self._fleet.policy.for_slot(key)
@@ -180,17 +179,16 @@ class FleetMember:
 
     def start(self) -> None:
         self.sharing.start()
-        self._tasks = [asyncio.ensure_future(self._crawl())]
+        self._task = asyncio.ensure_future(self._crawl())
 
     async def stop(self) -> None:
         """As Ctrl-C does."""
-        self.die()
+        self._task.cancel()
         await self.sharing.close()
 
     def die(self) -> None:
         """As ``kill -9`` does."""
-        for task in self._tasks:
-            task.cancel()
+        self._task.cancel()
         if self.sharing._task is not None:
             self.sharing._task.cancel()
 

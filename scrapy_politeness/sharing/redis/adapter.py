@@ -290,13 +290,15 @@ class RedisSharing:
 
     def _connected(self) -> None:
         was_connected, self._is_connected = self._is_connected, True
+        sources = list(self._names)
         if was_connected is None:
             self._outage_log.connected()
-            return
-        self._outage_log.back()
-        self._learning.reconnected()
-        for source in list(self._names):
-            source.join()
+        else:
+            self._outage_log.back()
+            self._learning.reconnected()
+            for source in sources:
+                source.join()
+        self._reservations.announce_pauses(sources, time.monotonic())
         self._announce()
 
     def _part(self, error: UnavailableError) -> None:

@@ -161,6 +161,15 @@ class Reservations:
         self._asks[source] = ask
         self._open.update(ask.budgets)
 
+    def announce_pauses(self, sources: list[Slot | Budget], now: float) -> None:
+        """The server may not know of them."""
+        for source in sources:
+            if isinstance(source, Slot) and source.paused_until > now:
+                leases = source.permits.leases
+                if leases is not None and not leases.is_asked:
+                    ask = Ask(source, (), leases, {source}, is_call=True)
+                    self._ask(source, ask)
+
     @property
     def next_look_at(self) -> float:
         looks = self._looks

@@ -1,0 +1,138 @@
+"""A fleet of processes that share a Redis server, on virtual time.
+
+    python -m tests.benchmarks.fleet [--only distance calls accidents random]
+
+How much of a limit is used at which distance; how many calls to Redis a page takes; no
+gap too short in any accident, each many times at random moments; and long random
+sequences of accidents. The scripts run on a real server, only time and network are
+simulated, so that a busy machine changes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.support.fleet import Fleet, Network
+from tests.support.redis_server import RedisServer
+from tests.support.virtual_time import run
+from tests.unit.test_fleet import ACCIDENTS, AFleet, gaps, limited, started, well
+
+GLOBAL: dict[str, Any] = {
+    "POLITENESS_GLOBAL_LIMIT": "20/s",
+    "POLITENESS_START_RATE": 20,
+    "POLITENESS_MAX_RATE": 20,
+}
+
+
+async def measured(fleet: Fleet, processes: int, seconds: float) -> tuple[float, float]:
+    """Return pages per second, and calls per page."""
+    await started(fleet, processes, 10.0)
+    fleet.sent.clear()
+    fleet.network.calls.clear()
+    await asyncio.sleep(seconds)
+    pages, calls = len(fleet.sent), fleet.network.calls.total()
+    await fleet.stop()
+    return pages / seconds, calls / max(1, pages)
+
+
+def measure_distance(server: RedisServer) -> None:
+    print("| share of the limit | 1 ms | 50 ms | 100 ms | 200 ms | 400 ms |")
+    print("|---|--:|--:|--:|--:|--:|")
+    for rate in (1, 5, 20):
+        for processes in (1, 4):
+            row = []
+            for round_trip in (0.001, 0.05, 0.1, 0.2, 0.4):
+                network = Network(server, round_trip / 2, jitter=round_trip / 10)
+                fleet = Fleet(network, limited(f"{rate}/s"))
+                used, _ = run(measured(fleet, processes, 60.0))
+                row.append(f"{used / rate:.2f}")
+            print(f"| {rate}/s, {processes} | {' | '.join(row)} |", flush=True)
+
+
+def measure_calls(server: RedisServer) -> None:
+    print("\n| calls per page | 1 | 4 | 16 | 64 |\n|---|--:|--:|--:|--:|")
+    hosts = [f"h{n}" for n in range(1000)]
+    each: dict[str, Any] = {"POLITENESS_START_RATE": 1, "POLITENESS_MAX_RATE": 1}
+    for title, own, names, seconds in (
+        ("one host, 20/s", limited("20/s"), ["a"], 30.0),
+        ("one host, 1/s", limited("1/s"), ["a"], 120.0),
+        ("100 hosts, 1/s each", each, hosts[:100], 5.0),
+        ("a global limit of 20/s, 100 hosts", GLOBAL, hosts[:100], 10.0),
+    ):
+        row = []
+        for processes in (1, 4, 16, 64):
+            fleet = Fleet(Network(server), own, names)
+            _, calls = run(measured(fleet, processes, seconds))
+            row.append(f"{calls:.2f}")
+            print(f"  {title}, {processes}: {calls:.2f}", flush=True)
+        print(f"| {title} | {' | '.join(row)} |", flush=True)
+
+
+async def one_accident(
+    server: RedisServer, accident: Any, seed: int
+) -> tuple[float, int, float]:
+    """Return the shortest gap, pages and seconds."""
+    random.seed(seed)
+    chance = random.Random(seed)
+    network = Network(server)
+    fleet = Fleet(network, limited("1/4s"))
+    await started(fleet, chance.choice([2, 3, 5]), chance.uniform(20, 40))
+    fleet.sent.clear()
+    accident(network)
+    lasts = chance.choice([0.2, 1.0, 5.0, 30.0, 100.0])
+    await asyncio.sleep(lasts)
+    well(network)
+    await asyncio.sleep(60.0)
+    await fleet.stop()
+    return min(gaps(fleet.sent)), len(fleet.sent), lasts + 60.0
+
+
+def measure_accidents(server: RedisServer, times: int) -> None:
+    print("\n| accident | shortest gap of 4 s | pages, of those possible |")
+    print("|---|--:|--:|")
+    for accident in ACCIDENTS:
+        runs = [run(one_accident(server, accident, seed)) for seed in range(times)]
+        shortest = min(gap for gap, _, _ in runs)
+        share = sum(pages for _, pages, _ in runs) / sum(s / 4 for _, _, s in runs)
+        print(f"| {accident.__name__} | {shortest:.3f} | {share:.2f} |", flush=True)
+
+
+def measure_random(server: RedisServer, times: int) -> None:
+    AFleet.server = server
+    many = settings(
+        max_examples=times,
+        stateful_step_count=50,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    run_state_machine_as_test(AFleet, settings=many)
+    print(f"\n{times} random sequences of up to 50 events: limits held")
+
+
+PARTS = ("distance", "calls", "accidents", "random")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--times", type=int, default=10)
+    options = parser.parse_args()
+    with RedisServer() as server:
+        if "distance" in options.only:
+            measure_distance(server)
+        if "calls" in options.only:
+            measure_calls(server)
+        if "accidents" in options.only:
+            measure_accidents(server, options.times)
+        if "random" in options.only:
+            measure_random(server, options.times)
+
+
+if __name__ == "__main__":
+    main()
