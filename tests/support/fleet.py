@@ -120,6 +120,9 @@ class Line:
         await self.run([connection.Call("check", ["check"], [])])
         return time.monotonic() - sent_at
 
+    async def open(self, connections: int) -> None:
+        pass
+
     async def close(self) -> None:
         pass
 

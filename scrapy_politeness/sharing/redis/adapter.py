@@ -190,11 +190,10 @@ class RedisSharing:
     async def _connect(self) -> None:
         """Only a server that lets scripts write is there, and only a near one."""
         seconds = await self._connection.check()
-        if seconds > _NEAR:
-            checks = (self._connection.check() for _ in range(_LANES))
-            seconds = max(await asyncio.gather(*checks))
         if seconds > LONGEST_ROUND_TRIP:
             raise _too_far(seconds)
+        if seconds > _NEAR:
+            await self._connection.open(_LANES)
         self._round_trip.start(seconds)
         self._connected()
 

@@ -84,7 +84,7 @@ class Connection:
         answers: list[Any] = await self._in_time(self._send(calls))
         if any(isinstance(answer, NoScriptError) for answer in answers):
             # Restarted, or another server took over: all of the scripts are gone.
-            await self._in_time(self._load())
+            await self._in_time(self._load(), _CONNECTING)
             answers = await self._repeat(calls, answers, NoScriptError)
         damaged = [
             call.keys
@@ -107,7 +107,13 @@ class Connection:
         await self.run([call])
         sent_at = time.monotonic()
         await self.run([call])
-        return time.monotonic() - sent_at
+        self.round_trip = time.monotonic() - sent_at
+        return self.round_trip
+
+    async def open(self, connections: int) -> None:
+        """Have that many ready: to connect takes longer than to call."""
+        pings = asyncio.gather(*(self._client.ping() for _ in range(connections)))
+        await self._in_time(pings, _CONNECTING)
 
     @property
     def where(self) -> str:
@@ -142,8 +148,9 @@ class Connection:
             return await pipeline.execute(raise_on_error=False)
 
     async def _load(self) -> None:
-        for text in self._scripts.values():
-            await self._client.script_load(text)  # on all nodes of a cluster
+        # On all nodes of a cluster.
+        loads = (self._client.script_load(text) for text in self._scripts.values())
+        await asyncio.gather(*loads)
 
     async def _repeat(
         self, calls: Sequence[Call], answers: list[Any], why: type[RedisError]
@@ -154,9 +161,12 @@ class Connection:
             answers[n] = answer
         return answers
 
-    async def _in_time(self, work: Awaitable[Any]) -> Any:
+    async def _in_time(
+        self, work: Awaitable[Any], patience: float | None = None
+    ) -> Any:
         task = asyncio.ensure_future(work)
-        patience = _CONNECTING if self._is_new else PATIENCE + 2 * self.round_trip
+        if patience is None:
+            patience = _CONNECTING if self._is_new else PATIENCE + 2 * self.round_trip
         try:
             done, _ = await asyncio.wait({task}, timeout=patience)
             if not done:

@@ -18,6 +18,7 @@ _DIFFERENCES = 4.0
 # Seconds. A server further away than this is of no use: requests would be reserved so
 # long before they are sent that a refusal would be heard of too late.
 LONGEST_ROUND_TRIP = 0.5
+_NO_ACCIDENT = 4
 
 
 class ServerClock:
@@ -66,8 +67,10 @@ class RoundTrip:
     def start(self, seconds: float) -> None:
         """The connection is new."""
         self.usual, self._difference = seconds, seconds / 2
+        self._too_long = 0
 
     def learn(self, seconds: float) -> None:
+        self._too_long = self._too_long + 1 if seconds > LONGEST_ROUND_TRIP else 0
         difference = abs(seconds - self.usual)
         self._difference += _DIFFERENCE * (difference - self._difference)
         self.usual += _USUAL * (seconds - self.usual)
@@ -85,4 +88,5 @@ class RoundTrip:
 
     @property
     def is_too_long(self) -> bool:
-        return self.usual > LONGEST_ROUND_TRIP
+        """Tell whether that is no accident."""
+        return self._too_long >= _NO_ACCIDENT
