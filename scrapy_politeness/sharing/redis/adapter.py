@@ -217,8 +217,10 @@ class RedisSharing:
                     under_way.add(task)
                 done = {task for task in under_way if task.done()}
                 under_way -= done
-                for task in done:
-                    task.result()
+                # All are looked at, or asyncio complains about the others.
+                errors = [task.exception() for task in done]
+                for error in filter(None, errors):
+                    raise error
             await asyncio.gather(*under_way)
         finally:
             for task in under_way:
