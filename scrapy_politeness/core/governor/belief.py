@@ -92,9 +92,22 @@ _MOST_REQUESTS = 1500.0
 # that does so has a limit.
 _MOST_UNLUCKY = 0.3
 
-# A host that says so means it: bad luck is a 429, or says how long to wait, this
-# much more rarely.
-_SAID = 0.3
+# Luck changes, too: from one refusal to the next, however many are served, the evidence
+# against a cell's bad luck is at most this.
+_MOST_PAID = 5.0
+
+# Few failures say that the rate is to blame (a 429, or how long to wait): this share of
+# those by bad luck at first.
+_SAID = 0.25
+
+# And those that do are bad luck this much less likely than they were often.
+_MEANT = 0.4
+
+# How many refusals by a limit have said so, and how many have not, before anything is
+# known; the counts fade when there are more than the third.
+_LIMIT_SAID = 2.0
+_LIMIT_SILENT = 2.0
+_MOST_COUNTED = 60.0
 
 # A refusal is never quite certain, nor is any cell ever ruled out.
 _CERTAIN = 0.95
@@ -107,6 +120,11 @@ _TINY = 1e-300
 _MEMORY = 2000.0
 _LEAK = 0.01
 _REQUESTS_PER_SECOND = 3.0
+
+# The longer a limit has not shown itself, the more leaks: twice as much after so many
+# seconds, five times as much after twice as many.
+_UNSEEN = 150.0
+
 _MOST_LEAK = 0.25
 
 # What is lost per second to all cells alike.
@@ -121,7 +139,7 @@ _EXACT = 0.05
 _REFUSAL = 0.02
 
 # With bad luck it takes more refusals until a rate that is too high is found out.
-_MORE_REFUSALS = 2.0
+_MORE_REFUSALS = 0.5
 
 # No host is asked for more requests per second than this, or less often than once in
 # this many seconds.
@@ -147,12 +165,17 @@ class Belief:
         "_count",
         "_evidence",
         "_gap",
+        "_limit_said",
+        "_limit_silent",
         "_limits",
         "_rate",
         "_refused",
         "_requests",
+        "_seen_at",
         "_since_leak",
+        "_since_refusal",
         "_unlucky",
+        "_unlucky_said",
         "_unpaid",
         "_until",
         "_windows",
@@ -169,11 +192,16 @@ class Belief:
         ]
         # Of each row, first those of the buckets, cell by cell.
         self._evidence = [row(prior) for _ in range(_ROWS)]
+        # Refusals by bad luck, all of them and those that spoke of the rate.
         self._unlucky = [row([0.0] * CELLS) for _ in range(_ROWS)]
+        self._unlucky_said = [row([0.0] * CELLS) for _ in range(_ROWS)]
         self._requests = 0.0
         # Requests that were served, but have not been looked at, the last at _until.
         self._at = self._until = now
         self._count = 0
+        # Refusals by a limit that have said so, and others.
+        self._limit_said = _LIMIT_SAID
+        self._limit_silent = _LIMIT_SILENT
         # When those were sent that the host has refused lately, and said why.
         self._refused: list[float] = []
         # The time between two requests, lately.
@@ -181,6 +209,9 @@ class Belief:
         # Requests whose luck is not accounted for yet, and those since the last leak.
         self._unpaid = 0
         self._since_leak = 0
+        self._since_refusal = 0
+        # When a limit has last shown itself, it seems.
+        self._seen_at = now
         self.leaked_at = now
 
     def __repr__(self) -> str:
@@ -195,14 +226,19 @@ class Belief:
             "_windows": listing(*map(part, self._windows)),
             "_evidence": _rows(_evidence),
             "_unlucky": _rows(amount),
+            "_unlucky_said": _rows(amount),
             "_requests": amount,
             "_at": finite,
             "_until": finite,
             "_count": whole,
+            "_limit_said": amount,
+            "_limit_silent": amount,
             "_refused": series(finite),
             "_gap": amount,
             "_unpaid": whole,
+            "_seen_at": finite,
             "_since_leak": whole,
+            "_since_refusal": whole,
             "leaked_at": finite,
         }
 
@@ -239,7 +275,7 @@ class Belief:
 
     def chance(self, at: float) -> float:
         """How likely the host is to refuse a request sent then."""
-        return self._expected(self._chances(at, 0.0, said=False))[1]
+        return self._expected(self._chances(at, 0.0, said=None))[1]
 
     def refused(
         self, at: float, otherwise: float = 0.0, *, said: bool = False
@@ -252,21 +288,29 @@ class Belief:
             bucket.fill(self._limits, max(0.0, at - self._at))
         self._at = self._until = max(self._at, at)
         self._requests += 1
+        self._since_refusal = 0
         total = self._requests + _REQUESTS
-        for evidence, unlucky, of_row in zip(
-            self._evidence, self._unlucky, chances, strict=True
+        for evidence, unlucky, unlucky_said, of_row in zip(
+            self._evidence, self._unlucky, self._unlucky_said, chances, strict=True
         ):
             for cell, (_, chance) in enumerate(of_row):
                 evidence[cell] += math.log(chance)
-                luck = min((_UNLUCKY + unlucky[cell]) / total, _MOST_UNLUCKY)
-                unlucky[cell] += (_SAID * luck if said else luck) / chance
+                luck = _luck(unlucky[cell], unlucky_said[cell], said) / total
+                share = min(luck, _MOST_UNLUCKY) / chance
+                unlucky[cell] += share
+                if said:
+                    unlucky_said[cell] += share
         of_windows = self._evidence[len(self._buckets) :]
         for window, evidence in zip(self._windows, of_windows, strict=True):
             window.refuse(self._limits, at, evidence, self._refused)
         if said:
             self.add_refused(at)
         self._normalize()
-        return by_limit / by_any
+        cause = by_limit / by_any
+        if cause > 0.5:
+            self._seen_at = max(self._seen_at, at)
+        self._count_said(said, cause)
+        return cause
 
     def measured(self, least: float, most: float, weight: float) -> None:
         """From one silence of the host's to the next, it has served between ``least``
@@ -292,7 +336,8 @@ class Belief:
         shown = min(seconds, self._since_leak / _REQUESTS_PER_SECOND)
         self._since_leak = 0
         fade = math.exp(-shown / _MEMORY)
-        share = min(_MOST_LEAK, _LEAK * shown)
+        unseen = max(0.0, now - self._seen_at) / _UNSEEN
+        share = min(_MOST_LEAK, _LEAK * shown * (1 + unseen**2))
         weights = [[math.exp(fade * e) for e in cells] for cells in self._evidence]
         forgotten = 1 - math.exp(-_FORGET * seconds)
         total = sum(
@@ -326,6 +371,7 @@ class Belief:
             bucket.move(moved)
         self._evidence = [moved(cells) for cells in self._evidence]
         self._unlucky = [moved(cells) for cells in self._unlucky]
+        self._unlucky_said = [moved(cells) for cells in self._unlucky_said]
 
     @property
     def best_rate(self) -> float:
@@ -411,27 +457,48 @@ class Belief:
                 by_limit += weight * (chance - luck)
         return by_limit / total, by_any / total
 
-    def _chances(self, at: float, otherwise: float, said: bool) -> Chances:
+    def _chances(self, at: float, otherwise: float, said: bool | None) -> Chances:
         """Of each cell, how likely a refusal is that the limit has no part in, and how
         likely any is."""
         self._pay()
         # What arrives late was sent at about the same rate as the others.
         seconds = at - self._at if at > self._at else self._gap
         total = self._requests + _REQUESTS + 1
+        by_limit = self._share_of_limit(said)
         shares = [bucket.empty(self._limits, seconds) for bucket in self._buckets]
         shares += [
             window.full(self._limits, at, self._refused) for window in self._windows
         ]
         chances: Chances = []
-        for of_row, unlucky in zip(shares, self._unlucky, strict=True):
+        for of_row, unlucky, unlucky_said in zip(
+            shares, self._unlucky, self._unlucky_said, strict=True
+        ):
             chances.append([])
-            for full, count in zip(of_row, unlucky, strict=True):
-                luck = min((_UNLUCKY + count) / total, _MOST_UNLUCKY)
-                if said:
-                    luck *= _SAID
+            for full, count, count_said in zip(
+                of_row, unlucky, unlucky_said, strict=True
+            ):
+                luck = min(_luck(count, count_said, said) / total, _MOST_UNLUCKY)
                 luck += (1 - luck) * otherwise
-                chances[-1].append((luck, luck + (1 - luck) * _CERTAIN * full))
+                chances[-1].append(
+                    (luck, luck + (1 - luck) * _CERTAIN * full * by_limit)
+                )
         return chances
+
+    def _share_of_limit(self, said: bool | None) -> float:
+        """Of the refusals by a limit, those that speak of the rate, or do not."""
+        if said is None:
+            return 1.0
+        counted = self._limit_said if said else self._limit_silent
+        return counted / (self._limit_said + self._limit_silent)
+
+    def _count_said(self, said: bool, cause: float) -> None:
+        if said:
+            self._limit_said += cause
+        else:
+            self._limit_silent += cause
+        if self._limit_said + self._limit_silent > _MOST_COUNTED:
+            self._limit_said /= 2
+            self._limit_silent /= 2
 
     def _pay(self) -> None:
         """Each success is evidence against bad luck."""
@@ -439,10 +506,15 @@ class Belief:
         unpaid, self._unpaid = self._unpaid, 0
         if not unpaid:
             return
-        share = unpaid / (self._requests + _REQUESTS)
+        total = self._requests + _REQUESTS
+        before = self._since_refusal / total
+        self._since_refusal += unpaid
+        after = self._since_refusal / total
         self._evidence = [
             row(
-                value - share * (_UNLUCKY + count)
+                value
+                - min(after * (_UNLUCKY + count), _MOST_PAID)
+                + min(before * (_UNLUCKY + count), _MOST_PAID)
                 for value, count in zip(evidence, unlucky, strict=True)
             )
             for evidence, unlucky in zip(self._evidence, self._unlucky, strict=True)
@@ -450,6 +522,9 @@ class Belief:
         if self._requests > _MOST_REQUESTS:
             self._requests /= 2
             self._unlucky = [row(c / 2 for c in cells) for cells in self._unlucky]
+            self._unlucky_said = [
+                row(c / 2 for c in cells) for cells in self._unlucky_said
+            ]
         # What others have written down may leave nothing to be believed in.
         if max(map(max, self._evidence)) < _WORST:
             self._normalize()
@@ -470,6 +545,15 @@ class Belief:
             row(max(value - best, _WORST) for value in cells)
             for cells in self._evidence
         ]
+
+
+def _luck(count: float, said: float, is_said: bool | None) -> float:
+    """How many refusals of that kind, or of any, were bad luck."""
+    if is_said is None:
+        return _UNLUCKY + count
+    if is_said:
+        return _MEANT * (_SAID * _UNLUCKY + said)
+    return (1 - _SAID) * _UNLUCKY + max(0.0, count - said)
 
 
 def _rate(value: object) -> float:
