@@ -17,16 +17,16 @@ refuses     would refuse                rises against the others
 refuses     would serve                 falls by as much as bad luck is unlikely
 ==========  ==========================  =============================================
 
-Bad luck is a refusal that is unrelated to the rate. Each cell counts those that
-it cannot explain otherwise: their share of all requests is how likely it finds the
-next. So a cell without a limit explains a host that fails one request in a hundred as
-well as it can be explained; and for a host with a limit, the cell with that limit needs
-no bad luck at all. Which of them is right, the rate decides: what gets rarer where we
-go slower is a limit.
+Bad luck is a refusal that is unrelated to the rate. Each cell counts those that it
+cannot explain otherwise (``luck``). For a host with a limit, the cell with that limit
+needs no bad luck at all; for a host that fails now and then, the one without a limit
+needs no less than the others. Which of them is right, the rate decides: what gets rarer
+where we go slower is a limit.
 
 Limits change. Refusals show one that falls; nothing shows one that rises, so
 old evidence fades, and leaks slowly from each cell to its neighbours, mostly to that
-above, and a trace of it to all. Nothing is believed for good.
+above, and a trace of it to all; and the longer a limit has not shown itself, the more.
+Nothing is believed for good.
 
 Evidence is a natural logarithm; the best cell has 0. Cells are narrow near the rate
 that is in use and wide far from it; they move along with the rate.
@@ -50,6 +50,7 @@ from scrapy_politeness.core.governor.cells import (
     quantiles,
 )
 from scrapy_politeness.core.governor.limiters import Buckets, Windows
+from scrapy_politeness.core.governor.luck import Luck
 from scrapy_politeness.core.snapshot import (
     amount,
     finite,
@@ -66,9 +67,7 @@ if TYPE_CHECKING:
     from array import array
     from collections.abc import Sequence
 
-    from scrapy_politeness.core.snapshot import Kind
-
-    Chances = list[list[tuple[float, float]]]
+    from scrapy_politeness.core.governor.luck import Chances
 
 # The bursts between which a cell's lies. Most limiters let 1 to 100 through at once;
 # and with just one token, a request that travels a little faster was never served.
@@ -82,35 +81,7 @@ _ROWS = len(_BURSTS) - 1 + len(_WINDOWS)
 # first: somebody has chosen that with hosts like this one in mind.
 _BELOW_START = 1.0
 
-# Before anything is known, bad luck refuses the first number of requests out of the
-# second. Evidence of it fades when it covers more requests than the third.
-_UNLUCKY = 0.5
-_REQUESTS = 50.0
-_MOST_REQUESTS = 1500.0
-
-# No host is believed to refuse more than this share of the requests for no reason: one
-# that does so has a limit.
-_MOST_UNLUCKY = 0.3
-
-# Luck changes, too: from one refusal to the next, however many are served, the evidence
-# against a cell's bad luck is at most this.
-_MOST_PAID = 5.0
-
-# Few failures say that the rate is to blame (a 429, or how long to wait): this share of
-# those by bad luck at first.
-_SAID = 0.25
-
-# And those that do are bad luck this much less likely than they were often.
-_MEANT = 0.4
-
-# How many refusals by a limit have said so, and how many have not, before anything is
-# known; the counts fade when there are more than the third.
-_LIMIT_SAID = 2.0
-_LIMIT_SILENT = 2.0
-_MOST_COUNTED = 60.0
-
-# A refusal is never quite certain, nor is any cell ever ruled out.
-_CERTAIN = 0.95
+# No cell is ever ruled out.
 _WORST = -20.0
 _TINY = 1e-300
 
@@ -120,12 +91,14 @@ _TINY = 1e-300
 _MEMORY = 2000.0
 _LEAK = 0.01
 _REQUESTS_PER_SECOND = 3.0
-
-# The longer a limit has not shown itself, the more leaks: twice as much after so many
-# seconds, five times as much after twice as many.
-_UNSEEN = 150.0
-
 _MOST_LEAK = 0.25
+
+# The longer a limit has not shown itself, the more leaks: twice as much after this many
+# seconds, five times as much after twice as many.
+_UNSEEN = 250.0
+
+# From here on, a refusal is rather a limit's than bad luck.
+_LIKELY = 0.5
 
 # What is lost per second to all cells alike.
 _FORGET = 3e-4
@@ -139,7 +112,7 @@ _EXACT = 0.05
 _REFUSAL = 0.02
 
 # With bad luck it takes more refusals until a rate that is too high is found out.
-_MORE_REFUSALS = 0.5
+_MORE_REFUSALS = 1.0
 
 # No host is asked for more requests per second than this, or less often than once in
 # this many seconds.
@@ -165,18 +138,12 @@ class Belief:
         "_count",
         "_evidence",
         "_gap",
-        "_limit_said",
-        "_limit_silent",
         "_limits",
+        "_luck",
         "_rate",
         "_refused",
-        "_requests",
         "_seen_at",
         "_since_leak",
-        "_since_refusal",
-        "_unlucky",
-        "_unlucky_said",
-        "_unpaid",
         "_until",
         "_windows",
         "leaked_at",
@@ -192,24 +159,16 @@ class Belief:
         ]
         # Of each row, first those of the buckets, cell by cell.
         self._evidence = [row(prior) for _ in range(_ROWS)]
-        # Refusals by bad luck, all of them and those that spoke of the rate.
-        self._unlucky = [row([0.0] * CELLS) for _ in range(_ROWS)]
-        self._unlucky_said = [row([0.0] * CELLS) for _ in range(_ROWS)]
-        self._requests = 0.0
+        self._luck = Luck(_ROWS, CELLS)
         # Requests that were served, but have not been looked at, the last at _until.
         self._at = self._until = now
         self._count = 0
-        # Refusals by a limit that have said so, and others.
-        self._limit_said = _LIMIT_SAID
-        self._limit_silent = _LIMIT_SILENT
         # When those were sent that the host has refused lately, and said why.
         self._refused: list[float] = []
         # The time between two requests, lately.
         self._gap = 0.0
-        # Requests whose luck is not accounted for yet, and those since the last leak.
-        self._unpaid = 0
+        # Requests since the last leak.
         self._since_leak = 0
-        self._since_refusal = 0
         # When a limit has last shown itself, it seems.
         self._seen_at = now
         self.leaked_at = now
@@ -224,21 +183,15 @@ class Belief:
             "rate": _rate,
             "_buckets": listing(*map(part, self._buckets)),
             "_windows": listing(*map(part, self._windows)),
-            "_evidence": _rows(_evidence),
-            "_unlucky": _rows(amount),
-            "_unlucky_said": _rows(amount),
-            "_requests": amount,
+            "_evidence": listing(*[row_of(CELLS, _evidence)] * _ROWS),
+            "_luck": part(self._luck),
             "_at": finite,
             "_until": finite,
             "_count": whole,
-            "_limit_said": amount,
-            "_limit_silent": amount,
             "_refused": series(finite),
             "_gap": amount,
-            "_unpaid": whole,
             "_seen_at": finite,
             "_since_leak": whole,
-            "_since_refusal": whole,
             "leaked_at": finite,
         }
 
@@ -287,19 +240,9 @@ class Belief:
         for bucket in self._buckets:
             bucket.fill(self._limits, max(0.0, at - self._at))
         self._at = self._until = max(self._at, at)
-        self._requests += 1
-        self._since_refusal = 0
-        total = self._requests + _REQUESTS
-        for evidence, unlucky, unlucky_said, of_row in zip(
-            self._evidence, self._unlucky, self._unlucky_said, chances, strict=True
-        ):
+        for evidence, of_row in zip(self._evidence, chances, strict=True):
             for cell, (_, chance) in enumerate(of_row):
                 evidence[cell] += math.log(chance)
-                luck = _luck(unlucky[cell], unlucky_said[cell], said) / total
-                share = min(luck, _MOST_UNLUCKY) / chance
-                unlucky[cell] += share
-                if said:
-                    unlucky_said[cell] += share
         of_windows = self._evidence[len(self._buckets) :]
         for window, evidence in zip(self._windows, of_windows, strict=True):
             window.refuse(self._limits, at, evidence, self._refused)
@@ -307,9 +250,9 @@ class Belief:
             self.add_refused(at)
         self._normalize()
         cause = by_limit / by_any
-        if cause > 0.5:
+        self._luck.refused(chances, said, cause)
+        if cause > _LIKELY:
             self._seen_at = max(self._seen_at, at)
-        self._count_said(said, cause)
         return cause
 
     def measured(self, least: float, most: float, weight: float) -> None:
@@ -370,8 +313,7 @@ class Belief:
         for bucket in self._buckets:
             bucket.move(moved)
         self._evidence = [moved(cells) for cells in self._evidence]
-        self._unlucky = [moved(cells) for cells in self._unlucky]
-        self._unlucky_said = [moved(cells) for cells in self._unlucky_said]
+        self._luck.move(moved)
 
     @property
     def best_rate(self) -> float:
@@ -399,18 +341,17 @@ class Belief:
     @property
     def unlucky(self) -> float:
         """The share of the requests that are refused whatever the rate is."""
-        return (_UNLUCKY + self.times) / (_REQUESTS + self._requests)
+        return self._luck.share(self.times)
 
     @property
     def times(self) -> float:
         """How many refusals had no other reason than bad luck."""
-        found = total = 0.0
-        for evidence, unlucky in zip(self._evidence, self._unlucky, strict=True):
-            for value, count, width in zip(evidence, unlucky, WIDTHS, strict=True):
-                weight = width * math.exp(value)
-                total += weight
-                found += weight * count
-        return found / total
+        return self._luck.times(
+            [
+                [width * math.exp(e) for e, width in zip(cells, WIDTHS, strict=True)]
+                for cells in self._evidence
+            ]
+        )
 
     @property
     def recent_rate(self) -> float:
@@ -435,8 +376,7 @@ class Belief:
         self._at = self._until
         if seconds > 0:
             self._gap = seconds / count
-        self._requests += count
-        self._unpaid += count
+        self._luck.served(count)
         self._since_leak += count
         for bucket, evidence in zip(self._buckets, self._evidence, strict=False):
             bucket.serve(self._limits, seconds, count, evidence)
@@ -463,68 +403,16 @@ class Belief:
         self._pay()
         # What arrives late was sent at about the same rate as the others.
         seconds = at - self._at if at > self._at else self._gap
-        total = self._requests + _REQUESTS + 1
-        by_limit = self._share_of_limit(said)
-        shares = [bucket.empty(self._limits, seconds) for bucket in self._buckets]
-        shares += [
+        full = [bucket.empty(self._limits, seconds) for bucket in self._buckets]
+        full += [
             window.full(self._limits, at, self._refused) for window in self._windows
         ]
-        chances: Chances = []
-        for of_row, unlucky, unlucky_said in zip(
-            shares, self._unlucky, self._unlucky_said, strict=True
-        ):
-            chances.append([])
-            for full, count, count_said in zip(
-                of_row, unlucky, unlucky_said, strict=True
-            ):
-                luck = min(_luck(count, count_said, said) / total, _MOST_UNLUCKY)
-                luck += (1 - luck) * otherwise
-                chances[-1].append(
-                    (luck, luck + (1 - luck) * _CERTAIN * full * by_limit)
-                )
-        return chances
-
-    def _share_of_limit(self, said: bool | None) -> float:
-        """Of the refusals by a limit, those that speak of the rate, or do not."""
-        if said is None:
-            return 1.0
-        counted = self._limit_said if said else self._limit_silent
-        return counted / (self._limit_said + self._limit_silent)
-
-    def _count_said(self, said: bool, cause: float) -> None:
-        if said:
-            self._limit_said += cause
-        else:
-            self._limit_silent += cause
-        if self._limit_said + self._limit_silent > _MOST_COUNTED:
-            self._limit_said /= 2
-            self._limit_silent /= 2
+        return self._luck.chances(full, otherwise, said)
 
     def _pay(self) -> None:
         """Each success is evidence against bad luck."""
         self._look()
-        unpaid, self._unpaid = self._unpaid, 0
-        if not unpaid:
-            return
-        total = self._requests + _REQUESTS
-        before = self._since_refusal / total
-        self._since_refusal += unpaid
-        after = self._since_refusal / total
-        self._evidence = [
-            row(
-                value
-                - min(after * (_UNLUCKY + count), _MOST_PAID)
-                + min(before * (_UNLUCKY + count), _MOST_PAID)
-                for value, count in zip(evidence, unlucky, strict=True)
-            )
-            for evidence, unlucky in zip(self._evidence, self._unlucky, strict=True)
-        ]
-        if self._requests > _MOST_REQUESTS:
-            self._requests /= 2
-            self._unlucky = [row(c / 2 for c in cells) for cells in self._unlucky]
-            self._unlucky_said = [
-                row(c / 2 for c in cells) for cells in self._unlucky_said
-            ]
+        self._evidence = self._luck.pay(self._evidence)
         # What others have written down may leave nothing to be believed in.
         if max(map(max, self._evidence)) < _WORST:
             self._normalize()
@@ -547,15 +435,6 @@ class Belief:
         ]
 
 
-def _luck(count: float, said: float, is_said: bool | None) -> float:
-    """How many refusals of that kind, or of any, were bad luck."""
-    if is_said is None:
-        return _UNLUCKY + count
-    if is_said:
-        return _MEANT * (_SAID * _UNLUCKY + said)
-    return (1 - _SAID) * _UNLUCKY + max(0.0, count - said)
-
-
 def _rate(value: object) -> float:
     if not 1 / _FASTEST <= positive(value) <= _FASTEST:
         raise ValueError(f"out of range: {value!r}")
@@ -566,7 +445,3 @@ def _evidence(value: object) -> float:
     if finite(value) > 1:
         raise ValueError(f"not evidence: {value!r}")
     return max(finite(value), _WORST)
-
-
-def _rows(kind: Kind) -> Kind:
-    return listing(*[row_of(CELLS, kind)] * _ROWS)
