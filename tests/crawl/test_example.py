@@ -141,7 +141,6 @@ def test_demo_is_archived_whole_in_spite_of_all_that_goes_wrong(
     for times, trouble in (
         (1, "maxlag"),
         (3, "slow"),
-        (1, "429"),
         (1, "ratelimited"),
         (1, "503"),
         (2, "broken"),

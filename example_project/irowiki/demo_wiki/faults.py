@@ -57,10 +57,9 @@ NO_FAULTS = FaultPlan()
 # asks a client to wait, so that one wait is enough.
 DEMO_FAULTS = FaultPlan(
     faults={
-        40: Fault("maxlag", seconds=4.0),
-        46: Fault("slow", requests=3),
-        51: Fault("429"),
-        57: Fault("ratelimited"),
+        36: Fault("ratelimited"),
+        46: Fault("maxlag", seconds=4.0),
+        54: Fault("slow", requests=3),
     },
     # With this seed, one of the requests that the spider sends is among them.
     errors=0.01,

@@ -95,7 +95,7 @@ _MOST_LEAK = 0.25
 
 # The longer a limit has not shown itself, the more leaks: twice as much after this many
 # seconds, five times as much after twice as many.
-_UNSEEN = 250.0
+_UNSEEN = 150.0
 
 # From here on, a refusal is rather a limit's than bad luck.
 _LIKELY = 0.5
