@@ -354,6 +354,11 @@ class Belief:
         )
 
     @property
+    def shown(self) -> float:
+        """How many times a limit has shown itself."""
+        return self._luck.by_limit
+
+    @property
     def recent_rate(self) -> float:
         """At how many requests per second the last few were served."""
         return 1 / self._gap if self._gap > 0 else math.inf

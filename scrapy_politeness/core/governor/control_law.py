@@ -86,10 +86,12 @@ _SUCCESSES = 10
 # Just under the limit, since no two requests travel equally fast.
 _UNDER = 0.995
 
-# Where the limit may well be this many times as high, that is found out: a refusal
-# costs a moment, a rate that is too low costs for as long as it lasts.
+# Where the limit may well be this many times as high, that is found out, unless one has
+# shown itself this many times: a refusal costs a moment, a rate that is too low costs
+# for as long as it lasts.
 _MUCH = 2.0
 _BOLD = 0.75
+_SHOWN = 2.0
 
 # What is known less exactly than by this factor, as a natural logarithm, is not known.
 _WIDEST = 3.0
@@ -380,7 +382,8 @@ class Governor:
         belief.leak(now)
         best = belief.best_rate * _UNDER
         likely, high = belief.quantiles(_LIKELY, _BOLD)
-        if not least and not self.unlucky and high > _MUCH * self._goal:
+        is_new = not self.unlucky and belief.shown < _SHOWN
+        if not least and is_new and high > _MUCH * self._goal:
             best = math.inf
         # What is not in use is not known to be any good.
         in_use = max(_MUCH * belief.goodput, self._bounds.min_rate)

@@ -172,6 +172,11 @@ class Luck:
             self._limit_said /= 2
             self._limit_silent /= 2
 
+    @property
+    def by_limit(self) -> float:
+        """How many refusals lately were a limit's, it seems."""
+        return self._limit_said + self._limit_silent - _LIMIT_SILENT
+
     def times(self, weights: Sequence[Sequence[float]]) -> float:
         """How many refusals were bad luck, where the cells are worth that much."""
         found = total = 0.0
