@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from scrapy.exceptions import NotConfigured
@@ -44,11 +45,13 @@ class RobotsWaitMiddleware:
         robots = self._parts.robots
         if not robots.is_current(request):
             ticket = self._parts.tickets.begin(request)
-            if not await robots.ensure(ticket, slot):
+            is_given_up = slot.is_given_up(time.monotonic())
+            if is_given_up or not await robots.ensure(ticket, slot):
                 return self._handing_back.hand_back(ticket, slot)
         error = robots.error_for(request)
         if error is not None:
-            raise error
+            # The same one for each page, or it would keep the frames of all of them.
+            raise error.with_traceback(None)
         return None
 
     def _limiting_slot(self, request: Request) -> Slot | None:

@@ -36,7 +36,8 @@ _SHARES = (0.97, 0.8, 0.6)
 # Bad luck of days ago must not outweigh what happens now.
 _LOWEST = -4.0
 
-# Parts that are remembered; where there are more, those asked for first are forgotten.
+# Parts that are remembered; where there are more, those not asked for longest are
+# forgotten.
 _MOST_PARTS = 200
 
 
@@ -98,7 +99,7 @@ class PartEvidence:
         self._around.append(parts)
         self._total += 1
         for part in parts:
-            self._asked[part] = self._asked.get(part, 0) + 1
+            self._asked[part] = self._asked.pop(part, 0) + 1
         while len(self._asked) > _MOST_PARTS:
             part = next(iter(self._asked))
             del self._asked[part]

@@ -50,7 +50,7 @@ def _unpacked(body: bytes, encoding: bytes) -> bytes:
     if encoding == b"br" and (brotli := unpacker("brotli")) is not None:
         try:
             start = brotli.Decompressor().process(body, output_buffer_limit=MOST_BYTES)
-        except brotli.error:
+        except (brotli.error, TypeError):  # before 1.2, it takes no limit
             return b""
         return bytes(start)
     if encoding == b"zstd" and (zstd := unpacker("zstd")) is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from scrapy.exceptions import IgnoreRequest
 
 from scrapy_politeness.core.outcome import Verdict
+from scrapy_politeness.exceptions import GivenUp, NotWelcome
 from scrapy_politeness.http.classify import classify_exception, status_text
 from scrapy_politeness.http.names import printable
 from scrapy_politeness.robots.request import OWN_FETCH, SERVER_ERRORS
@@ -37,6 +38,8 @@ async def ask(
     request = request.replace(meta={**request.meta, OWN_FETCH: nth})
     try:
         response = await engine.download(request)
+    except (GivenUp, NotWelcome) as error:
+        return RobotsAnswer(printable(str(error)), is_final=False, error=error)
     except IgnoreRequest as error:  # redirected too often, too large, or forbidden
         return RobotsAnswer(printable(str(error)), is_final=True)
     except Exception as error:  # a download may raise anything

@@ -4,6 +4,8 @@ It is fetched before the first request to its host, again after 24 hours, and th
 obeyed by Scrapy's own robots middleware, where that is on. Where it is unreachable:
 
     there is an earlier copy    that still applies
+    that of the other scheme    those rules apply, as Scrapy has one set of rules for
+    was read                    both
     it need not be obeyed, or   after a second attempt, the crawl goes on without it
     ..._UNREACHABLE is "allow"
     otherwise                   the requests of its host wait in the scheduler; after
@@ -31,7 +33,7 @@ from scrapy_politeness.core.lru import LRU
 from scrapy_politeness.http.scrapy_internals import go_the_same_way
 from scrapy_politeness.robots.answer import ask
 from scrapy_politeness.robots.log import RobotsLog
-from scrapy_politeness.robots.request import robots_request, site_of
+from scrapy_politeness.robots.request import other_scheme, robots_request, site_of
 from scrapy_politeness.robots.rules import readable
 from scrapy_politeness.robots.schedule import USE_FOR, Schedule
 from scrapy_politeness.robots.terms import read_terms, user_agent_for
@@ -57,6 +59,9 @@ _T = TypeVar("_T")
 # Seconds. The wall clock, which Visit-time is about, and the monotonic one drift apart:
 # a little may be missing when a pause of hours ends, which is no news.
 _SAME_PAUSE = 60.0
+
+# Seconds. A slot may be blocked forever, and not all reactors know such a time.
+_LONGEST_SLEEP = 60.0
 
 _DISALLOW_ALL = b"User-agent: *\nDisallow: /\n"
 
@@ -252,6 +257,8 @@ class Robots:
             if known is not None:
                 self._stay_with(known, site, answer)
                 return None
+            if self._adopt(site, answer, nth):
+                return None
             now = self._clock()
             if self._is_hopeless(answer, nth, now - began_at):
                 if self._policy.disallows_unreachable:
@@ -280,6 +287,17 @@ class Robots:
         known.ask_at = self._ask_again_at(site, known.failures)
         if known.read_at is not None and known.failures == 1:
             self._log.still_applies(site, answer.reason, now - known.read_at)
+
+    def _adopt(self, site: str, answer: RobotsAnswer, nth: int) -> bool:
+        """Go by the rules of the same host's other scheme, if they were read."""
+        other = other_scheme(site)
+        known = self._known.get(other)
+        if known is None or known.read_at is None:
+            return False
+        ask_at = self._ask_again_at(site, nth)
+        self._known[site] = _Known(known.terms, ask_at, failures=nth)
+        self._log.adopts(site, answer.reason, other)
+        return True
 
     def _go_without(self, site: str, answer: RobotsAnswer, nth: int) -> bytes:
         ask_at = self._ask_again_at(site, nth)
@@ -329,12 +347,17 @@ class Robots:
     async def _until_ready(self, slot: Slot | None, not_before: float) -> None:
         """Wait here, where it takes no place in the downloader."""
         while not self._engine.is_closing:
-            at = not_before if slot is None else max(not_before, slot.ready_at)
+            at, early = not_before, 0.0
+            # One that is stopped is never ready: the gate gives its requests up.
+            if slot is not None and not slot.is_stopped:
+                at = max(at, slot.ready_at)
+                # Those of a dead host, too, until its pause is over.
+                early = 0.0 if slot.is_dead else SHORT_WAIT
             wait = at - self._clock()
-            if wait <= (0.0 if slot is None else SHORT_WAIT):
+            if wait <= early:
                 return
             sleeper: Deferred[None] = Deferred()
-            timer = call_later(wait, _answer, sleeper, None)
+            timer = call_later(min(wait, _LONGEST_SLEEP), _answer, sleeper, None)
             self._sleepers.add(sleeper)
             self._watch()
             await maybe_deferred_to_future(sleeper)

@@ -69,6 +69,10 @@ class RobotsLog:
             age=duration(age),
         )
 
+    def adopts(self, site: str, reason: str, other: str) -> None:
+        text = "is unreachable (%(reason)s): the one of %(other)s applies"
+        self._write(logging.INFO, site, text, reason=reason, other=public(other))
+
     def reachable_again(self, site: str) -> None:
         self._write(logging.INFO, site, "is reachable again")
 

@@ -79,6 +79,12 @@ def site_of(request: Request) -> str:
     return f"{url.scheme}://{url.netloc}"
 
 
+def other_scheme(site: str) -> str:
+    """Return the same host by HTTPS instead of HTTP, or the reverse."""
+    scheme, _, host = site.partition("://")
+    return f"{'http' if scheme == 'https' else 'https'}://{host}"
+
+
 def limit_unpacking(request: Request) -> None:
     """Only after the download: a file of that size would not be downloaded at all."""
     if robots_site(request) is not None:

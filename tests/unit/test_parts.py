@@ -133,3 +133,10 @@ def test_without_a_split_there_is_no_slot() -> None:
     splits = Splits(10, None, is_applied=True)
     assert not splits
     assert splits.slot_for("host", "http://host/search/1") is None
+
+
+def test_a_part_that_is_asked_for_again_is_not_forgotten() -> None:
+    evidence = PartEvidence()
+    for nth in range(300):
+        parts = (Part(SEGMENT, f"page-{nth}"), Part(PARAMETER, "sort"))
+        assert evidence.refused(parts) is None

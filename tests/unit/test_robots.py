@@ -21,6 +21,7 @@ from twisted.internet.error import DNSLookupError
 from scrapy_politeness.config.policy import Policy
 from scrapy_politeness.core.cause import Block
 from scrapy_politeness.core.slot import Slot
+from scrapy_politeness.exceptions import GivenUp, NotWelcome
 from scrapy_politeness.robots import fetching
 from scrapy_politeness.robots.fetching import Robots
 
@@ -85,10 +86,10 @@ class World:
         heappush(self._timers, entry)
         return SimpleNamespace(cancel=lambda: None)
 
-    def visit(self, site: str = "a.example") -> list[bool]:
+    def visit(self, site: str = "a.example", scheme: str = "https") -> list[bool]:
         """A page of the site wants to go; the result has the answer, once it is
         there."""
-        request = Request(f"https://{site}/page")
+        request = Request(f"{scheme}://{site}/page")
         ticket: Any = SimpleNamespace(
             request=request, came_as=lambda slot: False, wait=lambda: None
         )
@@ -319,3 +320,36 @@ def test_a_host_that_asks_for_an_hour_is_asked_twice_more(
     crawl.sleep(3 * HOUR)
     assert [round(at / HOUR) for at in crawl.asked] == [0, 1, 2]
     assert waits == [True]
+
+
+def test_an_unreachable_port_does_not_disallow_the_other_scheme(
+    world: Callable[..., World],
+) -> None:
+    crawl = world(until(1, DELAY, ConnectionRefusedError()), **OBEYING)
+    crawl.visit()
+    crawl.sleep(MINUTE)
+    assert crawl.visit(scheme="http") == [True]
+    crawl.sleep(HOUR)
+    assert crawl.taught == [DELAY]
+
+
+def test_a_host_that_is_given_up_is_not_crawled_without_its_rules(
+    world: Callable[..., World],
+) -> None:
+    crawl = world(until(MINUTE, GivenUp("it has served nothing")), **OBEYING)
+    crawl.visit()
+    crawl.crawl(hours=2)
+    assert b"" not in crawl.taught
+    assert crawl.taught[-1] == DELAY
+
+
+def test_nothing_waits_for_the_robots_txt_of_a_host_that_was_stopped(
+    world: Callable[..., World],
+) -> None:
+    crawl = world(lambda now: NotWelcome("no crawlers"), **OBEYING)
+    crawl.slot.block(Block.PAUSE, crawl.now + 10)
+    waits = crawl.visit()
+    crawl.slot.stop()
+    crawl.sleep(MINUTE)
+    assert waits == [True]
+    assert isinstance(crawl.error(), NotWelcome)
