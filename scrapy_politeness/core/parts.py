@@ -84,9 +84,10 @@ class PartEvidence:
         """Return the part that the refusals fall on, once that is certain."""
         self._add(parts)
         self._times += 1
-        self._refused.update(parts)
         for part in parts:
-            self._evidence.setdefault(part, [0.0] * len(_SHARES))
+            if part in self._asked:  # not forgotten to make room for another
+                self._refused[part] += 1
+                self._evidence.setdefault(part, [0.0] * len(_SHARES))
         around = Counter(part for each in self._around for part in each)
         for part, ratios in self._evidence.items():
             by_chance = around[part] / len(self._around)

@@ -129,6 +129,13 @@ def test_parts_of_a_page(url: str, parts: list[str]) -> None:
     assert found == parts
 
 
+def test_a_part_may_be_forgotten_when_it_is_refused() -> None:
+    evidence = PartEvidence()
+    for n in range(200):
+        evidence.served((Part(SEGMENT, f"s{n}"),))
+    assert evidence.refused((Part(SEGMENT, "s0"), Part(PARAMETER, "new"))) is None
+
+
 def test_without_a_split_there_is_no_slot() -> None:
     splits = Splits(10, None, is_applied=True)
     assert not splits
