@@ -21,7 +21,18 @@ local process, period = ARGV[1], ARGV[3]
 local first_unsure = 10 + ARGV[8]
 local first_doubtful = first_unsure + ARGV[9]
 if is_repeated(KEYS[6], ARGV[4]) then
-  return {false, 0, 0, 0, {}, {}, 0, -1, 0}
+  -- The first answer was lost, and the client has called again by itself.
+  local entry = read(redis.call('HGET', KEYS[5], ARGV[4]), 5)
+  local state = redis.call('HMGET', KEYS[1], 'size', 'place')
+  local others = redis.call('ZCARD', KEYS[3])
+  if redis.call('ZSCORE', KEYS[3], process) then
+    others = others - 1
+  end
+  return {
+    entry and entry[4] or false, KEYS[8] and redis.call('ZCARD', KEYS[8]) or 0,
+    tonumber(state[1]) or 0, tonumber(state[2]) or 0, {}, {}, others, -1,
+    tonumber(redis.call('HGET', KEYS[1], 'failing:' .. ARGV[7])) or 0,
+  }
 end
 -- A server that is full refuses a script whose first write may need memory.
 redis.call('ZREM', KEYS[3], process)

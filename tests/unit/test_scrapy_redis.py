@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from redis.backoff import NoBackoff
-from redis.exceptions import ResponseError
+from redis.connection import Connection
+from redis.exceptions import ConnectionError, ResponseError
 from redis.retry import Retry
 from scrapy.settings import Settings
 
@@ -408,6 +409,34 @@ def test_a_stall_loses_nothing_and_repeats_nothing(
     found = urls_within(queue, 20, 4)
     assert sorted(found) == ["a/1", "a/2", "b/1", "c/1"]
     assert len(queue) == 0
+
+
+def test_a_pop_that_the_client_repeats_loses_nothing(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = redis_server.client(retry=Retry(NoBackoff(), 1))
+    queue = redis_requests.SharedQueue(client, "quiet:requests")
+    queue.push("a", 0, b"1")
+    queue.push("a", 0, b"2")
+    read = Connection.read_response
+    lost: list[Any] = []
+
+    def read_and_lose(connection: Connection, *args: Any, **options: Any) -> Any:
+        answer = read(connection, *args, **options)
+        if isinstance(answer, list) and b"1" in answer and not lost:
+            lost.append(answer)
+            raise ConnectionError
+        return answer
+
+    monkeypatch.setattr(Connection, "read_response", read_and_lose)
+    replies = [queue.pop("a", 0, 10, [], at_work=True) for _ in range(3)]
+    assert lost
+    assert [(reply.body, reply.size) for reply in replies] == [
+        (b"1", 1),
+        (b"2", 0),
+        (None, 0),
+    ]
+    assert [reply.others for reply in replies] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("limit", ["maxmemory", "min-replicas-to-write"])
