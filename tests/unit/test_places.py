@@ -58,9 +58,23 @@ def test_who_has_none_gets_a_turn(redis_server: RedisServer) -> None:
     shared = Shared(redis_server, total=1, turn=0.0)
     assert shared.ask("a", 1, 0) == 1
     assert shared.ask("b", 1, 0) == 0
-    assert shared.ask("a", 1, 1) == 1
+    # What is in flight keeps its place, but no other request follows it there.
+    assert shared.ask("a", 1, 1) == 0
+    assert shared.ask("b", 1, 0) == 0
     assert shared.ask("a", 1, 0) == 0
     assert shared.ask("b", 1, 0) == 1
+
+
+def test_a_process_that_never_rests_leaves_others_their_share(
+    redis_server: RedisServer,
+) -> None:
+    shared = Shared(redis_server, total=4)
+    assert shared.ask("a", 4, 0) == 4
+    assert shared.ask("b", 4, 0) == 0
+    assert shared.ask("a", 4, 4) == 2
+    assert shared.ask("b", 4, 0) == 0
+    assert shared.ask("a", 4, 2) == 2
+    assert shared.ask("b", 4, 0) == 2
 
 
 def test_what_is_not_renewed_lapses_and_nonsense_counts_for_nothing(

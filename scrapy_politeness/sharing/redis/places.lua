@@ -32,15 +32,15 @@ if hungry > 1 then
   granted = math.min(granted, math.ceil(total / hungry))
 end
 if starving and now - since > turn then
-  granted = 0
+  granted = math.min(granted, math.floor(total / hungry))
 end
--- What is in flight cannot be called back.
-granted = math.max(granted, used)
-if granted == 0 and wanted == 0 then
+-- What is in flight cannot be called back, but need not be replaced when it ends.
+local has = math.max(granted, used)
+if has == 0 and wanted == 0 then
   redis.call('HDEL', KEYS[1], process)
 else
   redis.call('HSET', KEYS[1], process, string.format(
-    '%.0f:%.0f:%.0f:%.0f', granted, wanted, since, now + lifetime))
+    '%.0f:%.0f:%.0f:%.0f', has, wanted, since, now + lifetime))
 end
 redis.call('PEXPIRE', KEYS[1], math.ceil(lifetime / 500))
 return {granted, members}

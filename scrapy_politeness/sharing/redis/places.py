@@ -102,6 +102,9 @@ class Places:
                 if self._is_due(slot, share, now)
             ]
             try:
+                if failed_at < math.inf and self._connection is not None:
+                    # Nothing has to wait for an answer that may not come.
+                    await self._connection.check()
                 await self._exchange(due, now)
                 failed_at = math.inf
             except UnavailableError:

@@ -89,10 +89,11 @@ class Saved(NamedTuple):
 def read_places(answer: Any, most: int) -> tuple[int, int]:
     """Return the answer of ``places``: how many are granted, and how many processes
     share them."""
-    granted, *members = _counts(answer)
-    if len(members) != 1:
+    counts = _counts(answer)
+    if len(counts) != 2:
         raise _nonsense(answer)
-    return min(granted, most), max(1, min(members[0], _MOST_MEMBERS))
+    granted, members = counts
+    return min(granted, most), max(1, min(members, _MOST_MEMBERS))
 
 
 def _row(answer: Any, kind: Any) -> list[Any]:
