@@ -141,6 +141,7 @@ class SlotQueue:
             if may_be_moved and self._registry.queue_key(request) != slot_key:
                 # Stored by a run with another POLITENESS_EXEMPT, or before a split.
                 self.push(request)
+                self._backlog.done(request)
                 now = time.monotonic()
                 continue
             route = self._registry.queue_route(slot_key)

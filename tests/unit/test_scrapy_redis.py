@@ -13,6 +13,7 @@ from redis.retry import Retry
 from scrapy.settings import Settings
 
 from scrapy_politeness import Addon
+from scrapy_politeness.core.outcome import Permit
 from scrapy_politeness.scrapy_redis import PoliteDupeFilter, PoliteQueue
 from scrapy_politeness.storage import redis_requests
 from scrapy_politeness.storage.marks import Placement, Where
@@ -366,6 +367,30 @@ def test_the_others_get_what_a_process_that_died_had_popped(
     assert {*found} > {*lost}
     assert finished.url not in found
     assert redis_server.client().hlen("quiet:requests") == 0
+
+
+def test_what_is_moved_to_another_slot_is_at_work_only_once(
+    make_queue: Make, crawler: Callable[..., Crawler]
+) -> None:
+    made = crawler(SCHEDULER_PERSIST=True)
+    one, other = make_queue(made), make_queue()
+    one.push(page("a/search/1"))
+    registry = parts_of(made).registry
+    splits, slot = registry.names.splits, None
+    assert splits is not None
+    for n in range(1000):
+        for _ in range(3):
+            splits.served("a", "http://a/wiki/1")
+        permit = Permit(float(n), True)
+        slot = slot or splits.refused("a", "http://a/search/1", permit, float(n))
+    assert slot is not None
+    registry.split(slot)
+    popped = one.pop()
+    assert popped is not None
+    assert popped.url == "http://a/search/1"
+    end(one, popped)
+    assert len(one) == len(other) == 0
+    assert not other.has_work("a")
 
 
 @pytest.mark.usefixtures("short_lives")
