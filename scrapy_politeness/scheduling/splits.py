@@ -112,8 +112,8 @@ class Splits:
         verb = "gets" if self._is_applied else "should get"
         self._log.info(
             "%(host)s: %(refused)d of %(all_refused)d refusals fall on %(part)s, which "
-            f"is %(asked)d of %(all_asked)d requests, so that {verb} a slot of its "
-            "own. To make this permanent: POLITENESS_SLOTS = [(r%(pattern)s, "
+            f"is %(asked)d of %(all_asked)d requests, so it {verb} a slot of its own. "
+            "To make this permanent: POLITENESS_SLOTS = [(r%(pattern)s, "
             "%(name)s)]; to prevent it: POLITENESS_SPLIT = False",
             {
                 "host": printable(host),

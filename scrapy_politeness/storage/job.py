@@ -72,9 +72,9 @@ def job_errors(folder: str) -> Iterator[None]:
         raise PolicyError(
             "JOBDIR",
             jobdir,
-            "the last run has left requests in requests.queue/requests.sqlite, which "
-            "are gone: the file was deleted or emptied. Restore it, or start over with "
-            "an empty job directory",
+            "the last run left requests in requests.queue/requests.sqlite, but the "
+            "file was deleted or emptied. Restore it, or start over with an empty job "
+            "directory",
         ) from None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from scrapy_politeness.core.text import duration
+from scrapy_politeness.core.text import counted
 from scrapy_politeness.http.names import printable
 
 if TYPE_CHECKING:
@@ -73,4 +73,4 @@ class OutageLog:
         unlogged, self._unlogged = self._unlogged, 0
         if not unlogged:
             return ""
-        return f". {unlogged} more outages in the last {duration(self._silence / 2)}"
+        return f". {counted(unlogged, 'more outage')} since the last warning"
