@@ -178,8 +178,8 @@ class PolitenessMiddleware:
         elif not slot.serving.doubts_forbidden:
             if was_doubtful:
                 self._log.info(
-                    "%(slot)s: waiting did not help against %(reason)s, so its pages "
-                    "seem to be forbidden; passing on that and what follows",
+                    "%(slot)s: still %(reason)s after several pauses, so these pages "
+                    "seem to be forbidden; passing such responses on from now on",
                     {"slot": printable(slot.key), "reason": outcome.reason},
                 )
         elif not is_repeated:

@@ -60,7 +60,7 @@ _T = TypeVar("_T")
 # a little may be missing when a pause of hours ends, which is no news.
 _SAME_PAUSE = 60.0
 
-# Seconds. A slot may be blocked forever, and not all reactors know such a time.
+# Seconds. That a slot was stopped meanwhile is not announced here.
 _LONGEST_SLEEP = 60.0
 
 _DISALLOW_ALL = b"User-agent: *\nDisallow: /\n"

@@ -55,6 +55,8 @@ _MEANT = 0.4
 _LIMIT_SAID = 2.0
 _LIMIT_SILENT = 2.0
 _MOST_COUNTED = 60.0
+# Halved for weeks, a count would become zero.
+_LEAST_COUNTED = 1e-6
 
 # A limit that is reached refuses nearly always.
 _CERTAIN = 0.95
@@ -170,7 +172,7 @@ class Luck:
             self._limit_silent += cause
         if self._limit_said + self._limit_silent > _MOST_COUNTED:
             self._limit_said /= 2
-            self._limit_silent /= 2
+            self._limit_silent = max(self._limit_silent / 2, _LEAST_COUNTED)
 
     @property
     def by_limit(self) -> float:
