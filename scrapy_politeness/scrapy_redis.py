@@ -7,6 +7,7 @@ from __future__ import annotations
 import pickle
 from typing import TYPE_CHECKING
 
+from redis import RedisCluster
 from scrapy import signals
 from scrapy.exceptions import DontCloseSpider
 from scrapy_redis.dupefilter import (  # type: ignore[import-untyped]
@@ -126,6 +127,8 @@ class PoliteDupeFilter(RFPDupeFilter):  # type: ignore[misc]
     def from_spider(cls, spider: Spider) -> Self:
         """By now, the scheduler has made its queue."""
         dupefilter: Self = super().from_spider(spider)
+        if isinstance(dupefilter.server, RedisCluster):
+            return dupefilter  # another node may have what was seen
         for queue in parts_of(spider.crawler, f"{__name__}.{cls.__name__}").queues:
             if isinstance(queue, PoliteQueue):
                 dupefilter._queue = queue

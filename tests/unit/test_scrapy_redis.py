@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from redis import RedisCluster
 from redis.backoff import NoBackoff
 from redis.connection import Connection
 from redis.exceptions import ConnectionError, ResponseError
@@ -18,9 +19,11 @@ from scrapy_politeness.scrapy_redis import PoliteDupeFilter, PoliteQueue
 from scrapy_politeness.storage import redis_requests
 from scrapy_politeness.storage.marks import Placement, Where
 from tests.support.ready import page, parts_of, urls
+from tests.support.redis_server import redis_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
     from typing import TypeAlias
 
     from scrapy import Request
@@ -550,6 +553,26 @@ def test_links_found_while_redis_is_away_are_kept_and_filtered(
     one("a/4")
     assert sorted(urls_within(third, 20, 4)) == ["a/1", "a/2", "a/3", "a/4"]
     assert urls(third) == []
+
+
+def test_a_cluster_may_keep_what_was_seen_on_another_node(
+    crawler: Callable[..., Crawler], tmp_path: Path
+) -> None:
+    with redis_cluster(tmp_path) as nodes:
+        params = {"redis_cls": "redis.RedisCluster"}
+        own = crawler(
+            SCHEDULER_PERSIST=True, REDIS_URL=nodes[0].url, REDIS_PARAMS=params
+        )
+        assert own.spider is not None
+        with RedisCluster.from_url(nodes[0].url) as client:
+            queue = PoliteQueue(client, own.spider, "quiet:requests")
+            dupefilter = PoliteDupeFilter.from_spider(own.spider)
+            request = page("a/1")
+            assert not dupefilter.request_seen(request)
+            queue.push(request)
+            assert dupefilter.request_seen(page("a/1"))
+            assert urls(queue) == ["a/1"]
+            dupefilter.server.close()
 
 
 @pytest.mark.parametrize(
