@@ -320,7 +320,9 @@ class Robots:
     def _ask_again_at(self, site: str, failures: int) -> float:
         """Pages come first after a pause: to be sent, or to be dropped."""
         slot = self._asked[site].slot
-        paused_until = -math.inf if slot is None else slot.blocked_until
+        paused_until = -math.inf
+        if slot is not None and not slot.is_stopped:
+            paused_until = slot.blocked_until
         gap = self._schedule.background_gap(failures)
         return max(self._clock(), paused_until) + gap
 

@@ -353,3 +353,9 @@ def test_nothing_waits_for_the_robots_txt_of_a_host_that_was_stopped(
     crawl.sleep(MINUTE)
     assert waits == [True]
     assert isinstance(crawl.error(), NotWelcome)
+    # The user may reset it.
+    crawl.slot.reset()
+    crawl.slot.set_dead(False)
+    crawl.answer = lambda now: DELAY
+    crawl.crawl(hours=0.1)
+    assert crawl.error() is None
