@@ -45,8 +45,9 @@ class Permits:
     ask_at: float = -math.inf
     seat: Seat | None = None
     promised_until: float = -math.inf
-    # When the others have last answered.
+    # When the others have last answered, and since when they have granted nothing.
     answered_at: float = -math.inf
+    vain_since: float = math.inf
     # From when on the next gap counts: the last request, or the end of it.
     last: float = -math.inf
     # The same, as long as the others do not know of it.

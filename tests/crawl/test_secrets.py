@@ -115,8 +115,8 @@ def test_a_wrong_password_of_redis_is_not_told(site: Callable[..., Site]) -> Non
         url = redis.url.replace("//", f"//:{SECRET}@")
         settings = fixed(20, POLITENESS_REDIS_URL=url)
         result = crawl(urls=site(3).page_urls(), settings=settings)
-    assert len(result.items) == 3
-    assert "is unavailable" in result.log
+    assert not result.items
+    assert "invalid username-password pair" in result.log
     assert SECRET not in result.log
 
 

@@ -43,10 +43,10 @@ _MOST = 0.3
 # against a cell's bad luck is at most this.
 _MOST_PAID = 5.0
 
-# Of the refusals by bad luck, this share speaks of the rate at first. And a host that
-# does so is taken at its word: later, too, that is less likely by the second factor to
-# be bad luck than it has been so far.
-_SAID = 0.25
+# Before anything is known, this share of the refusals by bad luck speaks of the rate.
+# And a host that does so is taken at its word: what was often bad luck is believed to
+# be so again only by the second factor.
+_SAID = 0.3
 _MEANT = 0.4
 
 # How many refusals by a limit have spoken of the rate, and how many have not, before
@@ -210,5 +210,5 @@ def _luck(count: float, count_said: float, said: bool | None) -> float:
     if said is None:
         return _REFUSED + count
     if said:
-        return _MEANT * (_SAID * _REFUSED + count_said)
+        return _SAID * _REFUSED + _MEANT * count_said
     return (1 - _SAID) * _REFUSED + max(0.0, count - count_said)

@@ -278,7 +278,9 @@ class Reservations:
             keys += [own.record, own.members]
             # Once the server knows the learned interval, it goes by that.
             is_known = source is slot and revision > 0
-            arguments += _arguments(source.terms, source.permits, now, is_known)
+            arguments += _arguments(
+                source.terms, source.permits, now, ask.horizon, is_known=is_known
+            )
         ask.horizon += lead / 1e6
         return Call("grant", keys, arguments)
 
@@ -376,6 +378,8 @@ class Reservations:
             permits.counted(uncounted)
             permits.seat = Seat(number, of)
             permits.answered_at = now
+            is_vain = ask.wanted > 0 and not answer.waits
+            permits.vain_since = min(permits.vain_since, now) if is_vain else math.inf
             permits.promised_until = local(promise) if promise else -math.inf
             if permits.leases is not None:
                 permits.leases.members = of
@@ -387,9 +391,13 @@ class Reservations:
 
 
 def _arguments(
-    terms: LeaseTerms, permits: Permits, now: float, is_known: bool
+    terms: LeaseTerms, permits: Permits, now: float, horizon: float, *, is_known: bool
 ) -> list[str | int]:
     """Of one budget, as ``grant.lua`` has them."""
+    # Where the record is lost, the leases of before have to lapse first; once, however
+    # often it is lost.
+    has_lapsed = now - permits.vain_since > horizon
+    is_remembered = now - permits.answered_at < _REMEMBERED
     spacing = terms.fastest if is_known else terms.interval
     seat = permits.seat or Seat(-1, 1)
     uncounted = permits.uncounted
@@ -397,5 +405,5 @@ def _arguments(
         *(micros(spacing), micros(terms.gap), terms.burst, micros(terms.step)),
         *(micros(terms.crawl_delay), seat.number, seat.of),
         "" if uncounted is None else micros(uncounted - now),
-        int(now - permits.answered_at < _REMEMBERED),
+        int(is_remembered and not has_lapsed),
     ]
