@@ -152,8 +152,13 @@ def test_in_a_long_crawl_it_does_not_wait_until_all_others_are_done(
     )
     crawl("walk", urls=server.page_urls(), settings=steady(20, 0.2))
     [behind] = gaps(tries(server))
-    # Twelve times the base, and the silence.
-    assert 2.4 - server.jitter < behind < 2.4 + 0.3 + LATE + server.lost
+    # Twelve times the base, and the silence; less where a busy machine has not queued
+    # the others yet.
+    assert behind < 2.4 + 0.3 + LATE + server.lost
+    first, again = (
+        n for n, arrival in enumerate(server.arrivals) if arrival.path == BROKEN
+    )
+    assert again - first > 5
     assert server.arrivals[-1].path != BROKEN
 
 

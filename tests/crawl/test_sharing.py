@@ -502,7 +502,7 @@ def test_a_server_far_away_slows_nobody_down(
     assert "is unavailable" not in result.log
     times = [arrival.at for arrival in server.arrivals]
     allowed = (len(times) - 1) / float(limit.partition("/")[0])
-    assert times[-1] - times[0] < 2 * allowed + server.lost
+    assert times[-1] - times[0] < 3 * allowed + server.lost
 
 
 def test_a_delay_is_kept_while_redis_goes_and_comes(
