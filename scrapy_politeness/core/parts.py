@@ -18,7 +18,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 # How many requests sent last are what a refusal is compared with.
 _AROUND = 40
@@ -76,6 +79,15 @@ class PartEvidence:
         self._times = 0
         # Of each part that was refused, the logarithms of the likelihood ratios.
         self._evidence: dict[Part, list[float]] = {}
+
+    @property
+    def asked(self) -> Mapping[Part, int]:
+        """How many requests were for pages of each part."""
+        return self._asked
+
+    @property
+    def total(self) -> int:
+        return self._total
 
     def served(self, parts: tuple[Part, ...]) -> None:
         self._add(parts)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -60,11 +61,15 @@ _DIALECTS = (
     ],
 )
 
+# What names the quota that a response is about: GitHub's, and Discord's.
+_NAMES = ("X-RateLimit-Resource", "X-RateLimit-Bucket")
+
 # No quota that a crawler could use is longer than this; a larger number is a time.
 _LONGEST = 366 * 86400.0
 _MILLISECONDS = 1e11
 
 _MOST_TEXT = 1000
+_MOST_NAME = 100
 _NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,6})?")
 # As Go writes them: "6m0s", "1h2m3.5s", "120ms".
 _DURATION = re.compile(r"(?:[0-9]{1,9}(?:\.[0-9]{1,9})?(?:ms|[hms]))+")
@@ -87,9 +92,10 @@ def read_quota(header: Callable[[str], str | None], *, wall_now: float) -> Quota
     now = (http_date(date) if date else None) or wall_now
     for group in _DIALECTS:
         read = (_speak(dialect, header, policy, now) for dialect in group)
-        quotas = [quota for quota in read if quota is not None]
-        if quotas:
-            return min(quotas, key=_strictness)
+        quota = _strictest([quota for quota in read if quota is not None])
+        if quota is not None:
+            name = next(filter(None, map(header, _NAMES)), quota.name)
+            return replace(quota, name=name[:_MOST_NAME])
     return None
 
 
@@ -105,12 +111,15 @@ def _speak(
         if remaining is None:
             return None
     limit, window = _limit(header(dialect.limit), policy)
+    name = "" if limit is None else f"{limit:g}"
     if isinstance(dialect.window, float):
         window = dialect.window
     elif dialect.window is not None:
         window = _delta(header(dialect.window), now)
     if remaining is None:
-        return Quota(limit, window, limit, window) if limit and window else None
+        if not limit or not window:
+            return None
+        return Quota(limit, window, limit, window, name)
     if dialect.reset is not None:
         reset = _delta(header(dialect.reset), now)
     else:
@@ -119,7 +128,7 @@ def _speak(
         return None
     if not limit or not window:
         limit = window = None
-    return Quota(remaining, reset, limit, window)
+    return Quota(remaining, reset, limit, window, name)
 
 
 def _current(text: str, policy: str | None) -> Quota | None:
@@ -137,12 +146,17 @@ def _current(text: str, policy: str | None) -> Quota | None:
             limit = window = None
         reset = window if reset is None else reset
         if remaining is not None and reset is not None:
-            quotas.append(Quota(remaining, reset, limit, window))
-    return min(quotas, key=_strictness, default=None)
+            quotas.append(Quota(remaining, reset, limit, window, name.strip('"')))
+    return _strictest(quotas)
 
 
-def _strictness(quota: Quota) -> tuple[float, float]:
-    return min(quota.spread, quota.sustained or math.inf), quota.spread
+def _strictest(quotas: list[Quota]) -> Quota | None:
+    """All together are one quota, whichever of them is the strictest now."""
+    if not quotas:
+        return None
+    name = ",".join(quota.name for quota in quotas)[:_MOST_NAME]
+    strictest = min(quotas, key=lambda quota: (quota.strictest, quota.spread))
+    return replace(strictest, name=name)
 
 
 def _paired(text: str) -> Quota | None:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from scrapy_politeness.core.cause import Block
 from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.core.outcome import Outcome, Verdict
+from scrapy_politeness.core.route import Flight, Route
 from scrapy_politeness.http.scrapy_internals import host_of
 
 if TYPE_CHECKING:
     from scrapy_politeness.config.policy import Policy
     from scrapy_politeness.core.governor.host_model import Change
     from scrapy_politeness.core.outcome import Permit
-    from scrapy_politeness.core.route import Flight
     from scrapy_politeness.core.slot import Slot
     from scrapy_politeness.scheduling.dead_hosts import DeadHosts
     from scrapy_politeness.scheduling.listener import Listener
@@ -53,8 +53,11 @@ class Feedback:
 
     def end(self, ticket: Ticket, outcome: Outcome) -> None:
         flight = ticket.end(outcome)
-        if flight is not None:
-            self._settle(flight, outcome)
+        if flight is None:
+            return
+        if self.splits is not None and (outcome.quota is not None or self.splits):
+            outcome = self._settle_part(ticket, flight, outcome)
+        self._settle(flight, outcome)
 
     def settle_again(self, flight: Flight, outcome: Outcome) -> None:
         """A request that was settled has turned out to be refused."""
@@ -98,15 +101,33 @@ class Feedback:
         if self.splits is None or ticket.flight is None:
             return
         slot, permit = ticket.flight.route.slot, ticket.flight.permit
-        url = ticket.request.url
-        if slot.key != host_of(ticket.request) or not slot.learner.bounds.adaptive:
+        url, now = ticket.request.url, time.monotonic()
+        if not _may_be_split(slot, ticket) or self.splits.slot_for(slot.key, url):
             return
         if outcome.verdict is Verdict.SERVED:
-            self.splits.served(slot.key, url)
+            self.splits.served(slot.key, url, outcome)
         elif outcome.verdict is Verdict.REFUSED and is_new and not outcome.is_block:
-            name = self.splits.refused(slot.key, url, permit, time.monotonic())
+            name = self.splits.refused(slot.key, url, permit, outcome, now)
             if name is not None:
                 self._split(slot, permit, name)
+
+    def _settle_part(self, ticket: Ticket, flight: Flight, outcome: Outcome) -> Outcome:
+        """Pass on to the slot of its part what was sent before that had one, or states
+        a quota that is the part's alone. Return what remains for the host's slot."""
+        assert self.splits is not None
+        slot, quota, url = flight.route.slot, outcome.quota, ticket.request.url
+        if not _may_be_split(slot, ticket):
+            return outcome
+        name = self.splits.slot_for(slot.key, url)
+        if name is None and quota is not None and quota.strictest < slot.rate:
+            name = self.splits.quota_slot(slot.key, url, quota)
+        part = None if name is None else self.registry.split(name)
+        if part is None:
+            return outcome
+        part.in_flight += 1
+        permit = flight.permit._replace(paced=False, rate=None, cuts=0)
+        self._settle(Flight(Route(part), permit, ()), outcome)
+        return Outcome(Verdict.IGNORED, "of another slot")
 
     def _split(self, slot: Slot, permit: Permit, name: str) -> None:
         """The last refusals of this slot were those of another one, which is new."""
@@ -144,3 +165,7 @@ class Feedback:
         if self.records is not None:
             left = max(0.0, slot.paused_until - time.monotonic())
             self.records.paused(slot.key, time.time() + left)
+
+
+def _may_be_split(slot: Slot, ticket: Ticket) -> bool:
+    return slot.key == host_of(ticket.request) and slot.learner.bounds.adaptive

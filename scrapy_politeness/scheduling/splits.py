@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from scrapy_politeness.core.lru import LRU
+from scrapy_politeness.core.outcome import Verdict
 from scrapy_politeness.core.parts import PARAMETER, SEGMENT, Part, PartEvidence
+from scrapy_politeness.core.quota_parts import QuotaParts
 from scrapy_politeness.http.names import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from scrapy import Spider
 
-    from scrapy_politeness.core.outcome import Permit
-    from scrapy_politeness.core.parts import Found
+    from scrapy_politeness.core.outcome import Outcome, Permit
+    from scrapy_politeness.core.quota import Quota
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +33,14 @@ _MOST_PARAMETERS = 8
 
 # Of many hosts, too little is fetched to learn anything.
 _LEAST_SERVED = 5
+
+# No host gets more slots than this because of its quotas.
+_MOST_QUOTA_SLOTS = 10
+
+_ADVICE = (
+    "a slot of its own. To make this permanent: POLITENESS_SLOTS = [(r%(pattern)s, "
+    "%(name)s)]; to prevent it: POLITENESS_SPLIT = False"
+)
 
 
 def parts_of(url: str) -> tuple[Part, ...]:
@@ -50,6 +62,16 @@ class _Evidence:
 
     parts: PartEvidence = field(default_factory=PartEvidence)
     refused_at: float = -math.inf
+    quotas: QuotaParts | None = None
+
+    def answered(self, parts: tuple[Part, ...], outcome: Outcome) -> None:
+        name = None if outcome.quota is None else outcome.quota.name
+        is_page = outcome.is_page and outcome.verdict is Verdict.SERVED
+        if self.quotas is None:
+            if name is None and is_page:
+                return  # as with most hosts
+            self.quotas = QuotaParts()
+        self.quotas.answered(parts, name, is_page=is_page)
 
 
 class Splits:
@@ -76,17 +98,39 @@ class Splits:
             return None
         return next((slots[part] for part in parts_of(url) if part in slots), None)
 
-    def served(self, host: str, url: str) -> None:
+    def quota_slot(self, host: str, url: str, quota: Quota) -> str | None:
+        """A page of the host's own slot states a quota that would slow it down. Return
+        the slot of its own that its part gets, if no other part states that quota."""
+        evidence = self._evidence.get(host, 0)
+        slots = self._slots.get(host, {})
+        if isinstance(evidence, int) or len(slots) >= _MOST_QUOTA_SLOTS:
+            return None
+        asked, total = evidence.parts.asked, evidence.parts.total
+        quotas = evidence.quotas or QuotaParts()
+        part = quotas.part_of(quota.name, parts_of(url), asked, total)
+        if part is None:
+            return None
+        text = (
+            "%(host)s: %(part)s states a quota that other pages do not "
+            "(%(remaining)d requests left for %(reset).0f s)"
+        )
+        facts = {"remaining": quota.remaining, "reset": quota.reset}
+        return self._give_slot(host, part, text, facts)
+
+    def served(self, host: str, url: str, outcome: Outcome) -> None:
         """A page of the host's own slot was served."""
         evidence = self._evidence.get(host, 0)
         if not isinstance(evidence, int):
+            evidence.answered(parts_of(url), outcome)
             evidence.parts.served(parts_of(url))
         elif evidence < _LEAST_SERVED:
             self._evidence[host] = evidence + 1
         else:
             self._evidence[host] = _Evidence()
 
-    def refused(self, host: str, url: str, permit: Permit, now: float) -> str | None:
+    def refused(
+        self, host: str, url: str, permit: Permit, outcome: Outcome, now: float
+    ) -> str | None:
         """A page of the host's own slot was refused, for the first time. Return the
         slot of its own that its part gets because of that, if any."""
         evidence = self._evidence.get(host, 0)
@@ -94,34 +138,37 @@ class Splits:
         if isinstance(evidence, int) or permit.sent_at < evidence.refused_at:
             return None
         evidence.refused_at = now
+        evidence.answered(parts_of(url), outcome)
         found = evidence.parts.refused(parts_of(url))
         if found is None:
             return None
         del self._evidence[host]
-        name = _name(host, found.part)
+        text = (
+            "%(host)s: %(refused)d of %(all_refused)d refusals fall on %(part)s, which "
+            "is %(asked)d of %(all_asked)d requests"
+        )
+        return self._give_slot(host, found.part, text, found._asdict())
+
+    def _give_slot(
+        self, host: str, part: Part, text: str, facts: Mapping[str, object]
+    ) -> str | None:
+        """Return the name of the slot, unless it is only recommended."""
+        name = _name(host, part)
         if name in self._logged:
             return None
         self._logged.add(name)
-        self._report(host, name, found)
+        details = {
+            "host": printable(host),
+            "pattern": f'"{_pattern(host, part)}"',
+            "name": f'"{printable(name)}"',
+            "part": _described(part),
+        }
+        verb = "gets" if self._is_applied else "should get"
+        self._log.info(f"{text}, so it {verb} {_ADVICE}", {**facts, **details})
         if not self._is_applied:
             return None
-        self._slots.setdefault(host, {})[found.part] = name
+        self._slots.setdefault(host, {})[part] = name
         return name
-
-    def _report(self, host: str, name: str, found: Found) -> None:
-        verb = "gets" if self._is_applied else "should get"
-        self._log.info(
-            "%(host)s: %(refused)d of %(all_refused)d refusals fall on %(part)s, which "
-            f"is %(asked)d of %(all_asked)d requests, so it {verb} a slot of its own. "
-            "To make this permanent: POLITENESS_SLOTS = [(r%(pattern)s, "
-            "%(name)s)]; to prevent it: POLITENESS_SPLIT = False",
-            {
-                "host": printable(host),
-                "pattern": f'"{_pattern(host, found.part)}"',
-                "name": f'"{printable(name)}"',
-                **found._asdict() | {"part": _described(found.part)},
-            },
-        )
 
 
 def _name(host: str, part: Part) -> str:

@@ -235,3 +235,51 @@ def test_a_host_that_tells_its_limit_is_used_fully_and_never_refuses(
     report = simulate([slot], QuotaHeaders(server))
     assert report.efficiency >= 0.98
     assert report.refusals_per_100 <= 0.1
+
+
+@pytest.mark.parametrize(
+    ("headers", "name"),
+    [
+        ({"RateLimit": '"daily";r=5;t=9, "burst";r=1;t=1'}, "daily,burst"),
+        ({"RateLimit": "limit=100, remaining=50, reset=30"}, ""),
+        ({"RateLimit-Remaining": "1", "RateLimit-Reset": "9"}, ""),
+        (
+            {
+                "X-RateLimit-Limit": "30",
+                "X-RateLimit-Remaining": "1",
+                "X-RateLimit-Reset": "9",
+            },
+            "30",
+        ),
+        (
+            {
+                "X-RateLimit-Limit": "30",
+                "X-RateLimit-Remaining": "1",
+                "X-RateLimit-Reset": "9",
+                "X-RateLimit-Resource": "search",
+            },
+            "search",
+        ),
+        (
+            {
+                "X-RateLimit-Remaining": "1",
+                "X-RateLimit-Reset-After": "9",
+                "X-RateLimit-Bucket": 1000 * "a",
+            },
+            100 * "a",
+        ),
+        (
+            {
+                "X-RateLimit-Remaining-Minute": "1",
+                "X-RateLimit-Limit-Minute": "5",
+                "X-RateLimit-Remaining-Day": "99",
+                "X-RateLimit-Limit-Day": "100",
+            },
+            "5,100",
+        ),
+    ],
+)
+def test_the_names_of_quotas(headers: dict[str, str], name: str) -> None:
+    quota = read_quota(headers.get, wall_now=NOW)
+    assert quota is not None
+    assert quota.name == name

@@ -14,7 +14,7 @@ from redis.retry import Retry
 from scrapy.settings import Settings
 
 from scrapy_politeness import Addon
-from scrapy_politeness.core.outcome import Permit
+from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.scrapy_redis import PoliteDupeFilter, PoliteQueue
 from scrapy_politeness.storage import redis_requests
 from scrapy_politeness.storage.marks import Placement, Where
@@ -383,9 +383,9 @@ def test_what_is_moved_to_another_slot_is_at_work_only_once(
     assert splits is not None
     for n in range(1000):
         for _ in range(3):
-            splits.served("a", "http://a/wiki/1")
-        permit = Permit(float(n), True)
-        slot = slot or splits.refused("a", "http://a/search/1", permit, float(n))
+            splits.served("a", "http://a/wiki/1", Outcome(Verdict.SERVED))
+        permit, refused = Permit(float(n), True), Outcome(Verdict.REFUSED)
+        slot = slot or splits.refused("a", "http://a/search/1", permit, refused, n)
     assert slot is not None
     registry.split(slot)
     popped = one.pop()
