@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 # notice that one of them was refused, and for how long they lose what a process had
 # reserved that was killed.
 HORIZON = 0.2
+# For a process whose time has come it may be up to this, where others with a longer way
+# reserve earlier.
+FURTHEST = 1.2
 
 # When what is reserved lasts for less than this, it is time to ask for more. A single
 # one is asked for only this much before it can be used.

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from scrapy_politeness.core.leases import Leases
+from scrapy_politeness.core.leases import FURTHEST, Leases
 from scrapy_politeness.core.pace import Pace
 from scrapy_politeness.core.turns import Seat, Turns
 
@@ -48,6 +48,8 @@ class Permits:
     # When the others have last answered, and since when they have granted nothing.
     answered_at: float = -math.inf
     vain_since: float = math.inf
+    # They may believe that more time has passed since then than has.
+    is_doubtful: bool = False
     # From when on the next gap counts: the last request, or the end of it.
     last: float = -math.inf
     # The same, as long as the others do not know of it.
@@ -119,9 +121,10 @@ class Permits:
         if self.share == 1:
             pace.restart(max(self.last, now - chance * interval))
             return
-        self._reserved_until = now + self.leases.reach
+        reach = max(self.leases.reach, FURTHEST if step else 0.0)
+        self._reserved_until = now + reach
         # As long as they count on it, they may reserve what would be this one's turn.
-        quiet_until = max(now, self.promised_until) + self.leases.reach
+        quiet_until = max(now, self.promised_until) + reach
         if self.seat is None or not step:
             pace.restart(max(self.last, quiet_until - chance * interval * self.share))
             return

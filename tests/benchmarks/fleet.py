@@ -2,9 +2,9 @@
 
     python -m tests.benchmarks.fleet [--only distance calls accidents random]
 
-How much of a limit is used at which distance; how many calls to Redis a page takes; no
-gap too short in any accident, each many times at random moments; and long random
-sequences of accidents. The scripts run on a real server, only time and network are
+How much of a limit is used at which distance; how many calls to Redis a page takes;
+what comes of any accident, each many times at random moments; and long random sequences
+of accidents. The scripts run on a real server, only time and network are
 simulated, so that a busy machine changes nothing.
 """
 
@@ -12,16 +12,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import random
+from statistics import median
 from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.support.accidents import ACCIDENTS, TRIALS, limited, started
 from tests.support.fleet import Fleet, Network
 from tests.support.redis_server import RedisServer
 from tests.support.virtual_time import run
-from tests.unit.test_fleet import ACCIDENTS, AFleet, gaps, limited, started, well
+from tests.unit.test_fleet import AFleet
 
 GLOBAL: dict[str, Any] = {
     "POLITENESS_GLOBAL_LIMIT": "20/s",
@@ -74,33 +75,30 @@ def measure_calls(server: RedisServer) -> None:
         print(f"| {title} | {' | '.join(row)} |", flush=True)
 
 
-async def one_accident(
-    server: RedisServer, accident: Any, seed: int
-) -> tuple[float, int, float]:
-    """Return the shortest gap, pages and seconds."""
-    random.seed(seed)
-    chance = random.Random(seed)
-    network = Network(server)
-    fleet = Fleet(network, limited("1/4s"))
-    await started(fleet, chance.choice([2, 3, 5]), chance.uniform(20, 40))
-    fleet.sent.clear()
-    accident(network)
-    lasts = chance.choice([0.2, 1.0, 5.0, 30.0, 100.0])
-    await asyncio.sleep(lasts)
-    well(network)
-    await asyncio.sleep(60.0)
-    await fleet.stop()
-    return min(gaps(fleet.sent)), len(fleet.sent), lasts + 60.0
-
-
 def measure_accidents(server: RedisServer, times: int) -> None:
-    print("\n| accident | shortest gap of 4 s | pages, of those possible |")
-    print("|---|--:|--:|")
+    """Each of them that many times, each time in three fleets; see ``TRIALS``."""
+    print("\n| accident | shortest gap | above the limit | broken silences | ", end="")
+    print("lost | log lines per minute | back after | speed after 5 s |")
+    print("|---|--:|--:|--:|--:|--:|--:|--:|", flush=True)
     for accident in ACCIDENTS:
-        runs = [run(one_accident(server, accident, seed)) for seed in range(times)]
-        shortest = min(gap for gap, _, _ in runs)
-        share = sum(pages for _, pages, _ in runs) / sum(s / 4 for _, _, s in runs)
-        print(f"| {accident.__name__} | {shortest:.3f} | {share:.2f} |", flush=True)
+        records = [
+            run(trial(server, accident, seed))
+            for trial in TRIALS
+            for seed in range(times)
+        ]
+        for record in records:
+            record.check()
+        row = [
+            f"{min(record.gap for record in records):.2f}",
+            f"{max(record.excess for record in records):.1f}",
+            f"{sum(record.broken for record in records)}",
+            f"{sum(record.lost for record in records)}",
+            f"{max(record.log_lines for record in records)}",
+            f"{max(record.back_after for record in records):.1f} s",
+            f"{median(record.speed for record in records):.2f}",
+        ]
+        name = accident.__name__.replace("_", " ")
+        print(f"| {name} | {' | '.join(row)} |", flush=True)
 
 
 def measure_random(server: RedisServer, times: int) -> None:

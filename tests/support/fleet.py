@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import NoScriptError, RedisError
@@ -42,33 +43,72 @@ _GIVEN = "{ARGV[#ARGV - 1], ARGV[#ARGV]}"
 @dataclass
 class Network:
     """What lies between the processes and the server. ``delay`` is of one direction,
-    and ``jitter`` up to how much is added to it. Whoever is ``cut_off`` gets no
-    answers; ``error`` is what the server answers everybody."""
+    and ``jitter`` up to how much is added to it; some processes have ``delays`` of
+    their own. Whoever is ``cut_off`` gets no
+    answers; ``error`` is what everybody gets at once. A server that ``is_stalled`` runs
+    later what it has received. One that ``rejects`` answers with errors of its own.
+    With ``flaps_every``, it comes and goes so often, in seconds."""
 
     server: RedisServer
     delay: float = 0.0005
     jitter: float = 0.0
     is_down: bool = False
+    is_stalled: bool = False
+    rejects: bool = False
     error: str = ""
+    flaps_every: float = 0.0
     clock_set_by: float = 0.0
+    delays: dict[str, float] = field(default_factory=dict)
     cut_off: set[str] = field(default_factory=set)
     calls: Counter[str] = field(default_factory=Counter)
     random: random.Random = field(default_factory=lambda: random.Random(1))
 
     def __post_init__(self) -> None:
         self.client = self.server.client()
+        self.accept_writes()
         self.client.flushall()
         self._hashes: dict[str, str] = {}
 
     def lose_memory(self) -> None:
         self.client.flushall()
 
-    async def travel(self) -> None:
-        await asyncio.sleep(self.delay + self.jitter * self.random.random())
+    def accept_writes(self) -> None:
+        """After the server was made to reject them."""
+        self.rejects = False
+        self.server.say("ACL", "SETUSER", "default", "+@all")
+        self.server.say("REPLICAOF", "NO", "ONE")
+        self.client.config_set("maxmemory", 0)
+
+    def reaches(self, process: str) -> bool:
+        return not self.is_down and process not in self.cut_off
+
+    async def travel(self, process: str) -> None:
+        delay = self.delays.get(process, self.delay)
+        await asyncio.sleep(delay + self.jitter * self.random.random())
+
+    async def run_in_time(self, calls: Sequence[Call]) -> list[Any]:
+        """What comes too late is run all the same."""
+        if not self.is_stalled:
+            return self.run(calls)
+        work = asyncio.ensure_future(self._run_later(calls))
+        done, _ = await asyncio.wait({work}, timeout=connection.PATIENCE)
+        if not done:
+            raise UnavailableError("no answer")
+        return work.result()
+
+    async def _run_later(self, calls: Sequence[Call]) -> list[Any]:
+        while self.is_stalled:
+            await asyncio.sleep(0.05)
+        return [] if self.is_broken else self.run(calls)
+
+    @property
+    def is_broken(self) -> bool:
+        phase = time.monotonic() // self.flaps_every if self.flaps_every else 0
+        return bool(self.error) or phase % 2 == 1
 
     def run(self, calls: Sequence[Call]) -> list[Any]:
-        if self.error:
-            raise UnavailableError(self.error)
+        if self.is_broken:
+            raise UnavailableError(self.error or "connection refused")
         now = round((EPOCH + time.monotonic() + self.clock_set_by) * 1e6)
         clock = divmod(now, 1_000_000)
         for call in calls:
@@ -83,7 +123,8 @@ class Network:
                 self._hashes.clear()
                 return self.run(calls)
             if isinstance(answer, RedisError):
-                raise AssertionError(str(answer))
+                assert self.rejects, str(answer)
+                raise UnavailableError(str(answer))
         return answers
 
     def _load(self, script: str) -> str:
@@ -104,16 +145,14 @@ class Line:
 
     async def run(self, calls: Sequence[Call]) -> list[Any]:
         network = self._network
-        await network.travel()
-        if network.is_down or self._name in network.cut_off:
-            await asyncio.sleep(connection.PATIENCE)
-            raise UnavailableError("no answer")
-        answers = network.run(calls)
-        await network.travel()
-        if self._name in network.cut_off:
-            await asyncio.sleep(connection.PATIENCE)
-            raise UnavailableError("no answer")
-        return answers
+        await network.travel(self._name)
+        if network.reaches(self._name):
+            answers = await network.run_in_time(calls)
+            await network.travel(self._name)
+            if network.reaches(self._name):
+                return answers
+        await asyncio.sleep(connection.PATIENCE)
+        raise UnavailableError("no answer")
 
     async def check(self) -> float:
         sent_at = time.monotonic()
@@ -147,14 +186,15 @@ class FleetMember:
         self._fleet = fleet
         self._news = asyncio.Event()
         stats: Any = Stats()
+        spider: Any = SimpleNamespace(name=name)
         self.sharing = RedisSharing(
-            "redis://virtual", fleet.policy, stats, pending=self._pending_for
+            "redis://virtual", fleet.policy, stats, self._pending_for, spider
         )
         line: Any = Line(fleet.network, name)
         self.sharing._connection = line
         self.sharing.hear(self)
         self.pauses: list[float] = []
-        self.sent = 0
+        self.sent = self.heard = 0
         self.overall: Budget | None = None
         if fleet.policy.global_limit is not None:
             self.overall = Budget("the whole crawl", fleet.policy.global_limit)
@@ -195,8 +235,12 @@ class FleetMember:
         if self.sharing._task is not None:
             self.sharing._task.cancel()
 
+    @property
+    def is_connected(self) -> bool:
+        return self.sharing._is_connected is True
+
     def learned(self, slot: Slot, outcome: Outcome, change: Change) -> None:
-        pass
+        self.heard += 1
 
     def paused_elsewhere(self, slot: Slot, seconds: float) -> None:
         self.pauses.append(time.monotonic() + seconds)
@@ -235,6 +279,8 @@ class FleetMember:
         self._fleet.sent.append(Sent(now, self.name, route.slot.key))
         self.sharing.reserve(route, ahead=True)
         outcome = self._fleet.outcome(route.slot)
+        if outcome.verdict.calls_for_pause:
+            self._fleet.refused.append((self._fleet.sent[-1], outcome))
         asyncio.get_running_loop().call_later(
             0.05,
             lambda: self.sharing.save(
@@ -255,6 +301,7 @@ class Fleet:
         self.hosts = hosts
         self.members: dict[str, FleetMember] = {}
         self.sent: list[Sent] = []
+        self.refused: list[tuple[Sent, Outcome]] = []
         # What the host answers next, if not a page.
         self.answers: list[Outcome] = []
         self._count = 0

@@ -349,7 +349,7 @@ def ask(shared_redis: RedisServer) -> Callable[..., Grant]:
         names = [keys.of(f"slot:{n}") for n in range(len(terms))]
         arguments: list[str | int] = [process, wanted, needs, micros(horizon)]
         arguments += [micros(lead), micros(stay), 0]
-        arguments += [micros(3600), micros(pause), resets]
+        arguments += [micros(3600), micros(pause), resets, 0, micros(120)]
         for own in terms:
             arguments += own.arguments()
         flat = [names[0].summary, *(key for name in names for key in name[:2])]
@@ -455,7 +455,7 @@ class TestGrant:
         first = replace(EVEN, seat=0, seats=4, is_known=True)
         assert ask(9, first)["waits"] == []  # others may have leases of before
         assert ask(0, first)["members"] == [4]
-        waits = ask(9, first, horizon=1.0)["waits"]
+        waits = ask(9, first, horizon=4.0)["waits"]
         assert waits[1] - waits[0] == 4 * 50_000
 
     def test_what_was_sent_otherwise_counts(self, ask: Callable[..., Grant]) -> None:

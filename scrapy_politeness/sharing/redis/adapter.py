@@ -18,7 +18,7 @@ from scrapy_politeness.sharing.redis.keys import Keys
 from scrapy_politeness.sharing.redis.learning import Observation, SharedLearning
 from scrapy_politeness.sharing.redis.outage_log import OutageLog
 from scrapy_politeness.sharing.redis.places import Places
-from scrapy_politeness.sharing.redis.replies import Saved
+from scrapy_politeness.sharing.redis.replies import Saved, read_time
 from scrapy_politeness.sharing.redis.reservations import Reservations
 from scrapy_politeness.sharing.redis.server_clock import (
     LONGEST_ROUND_TRIP,
@@ -258,7 +258,7 @@ class RedisSharing:
         self._stats.inc_value("politeness/redis/calls", len(calls))
         for (slot, copy, _), answer in zip(reports, answers, strict=False):
             saved = Saved.read(answer)
-            self._clock.learn(sent_at, received_at, saved.there)
+            self._learn_clock(sent_at, received_at, saved.there)
             for report, change in self._learning.answered(
                 slot, copy, saved, received_at
             ):
@@ -267,9 +267,15 @@ class RedisSharing:
                 self._hearer.learned(slot, report.outcome, change)
             slot.announce()
         for (ask, _), answer in zip(asks, answers[len(reports) :], strict=True):
-            granted = self._reservations.read(ask, answer)
-            self._clock.learn(sent_at, received_at, granted.there)
-            self._hear(ask, granted, sent_at, received_at)
+            there = read_time(answer)
+            was_set = self._learn_clock(sent_at, received_at, there)
+            if was_set or answer == there:
+                self._reservations.withdraw(ask, received_at)
+            else:
+                granted = self._reservations.read(ask, answer)
+                self._hear(ask, granted, sent_at, received_at)
+            for waiting in ask.waiting:
+                waiting.announce()
         if self._round_trip.is_too_long or self._reservations.come_too_late:
             raise _too_far(self._round_trip.usual)
 
@@ -286,8 +292,13 @@ class RedisSharing:
             self._hearer.paused_elsewhere(slot, pause)
         self._stats.inc_value("politeness/redis/permits", len(granted.waits))
         self._members = max(self._members, *granted.members)
-        for waiting in ask.waiting:
-            waiting.announce()
+
+    def _learn_clock(self, sent_at: float, received_at: float, there: int) -> bool:
+        """Return whether the server's clock was set forward."""
+        was_set = self._clock.learn(sent_at, received_at, there)
+        if was_set:
+            self._reservations.doubt(list(self._names))
+        return was_set
 
     def _connected(self) -> None:
         was_connected, self._is_connected = self._is_connected, True

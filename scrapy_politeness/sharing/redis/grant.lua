@@ -5,21 +5,33 @@
 --       each budget.
 -- ARGV: process; how many; how many it has a use for; how far ahead; how long the answer
 --       takes to arrive and be used; when to expect the next call if nothing is wanted;
---       known revision; longest pause; pause left; resets known of.
+--       known revision; longest pause; pause left; resets known of; until when there
+--       is anyone to hear the answer, or 0; the longest promise.
 --       Then of each budget: spacing; least gap; burst; step of the turns, or 0;
 --       Crawl-delay; seat or -1; seats; when the last request went that was not
---       reserved here, as a wait from now on, or ''; whether there has to be a record.
+--       reserved here, as a wait from now on, or ''; 1 if there has to be a record, 2 if
+--       it cannot be right, because this server's clock was set.
 local process, wanted, needs = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local lead = tonumber(ARGV[5])
 local horizon = tonumber(ARGV[4]) + lead
 local stay, longest = tonumber(ARGV[6]), tonumber(ARGV[8])
-local OWN, EACH = 10, 9
+local heard_until, longest_promise = tonumber(ARGV[11]), tonumber(ARGV[12])
+local OWN, EACH = 12, 9
 
 -- A queue of processes is no longer than this; and a process that has promised to ask
 -- again may be so much late.
 local LONGEST_LINE, LATE = 120 * SECOND, SECOND
+-- For so long after it has lost its memory, this server waits for other processes that
+-- know of a pause: until all have heard of it, they call more often than that.
+local HOLD = 3 * SECOND
+local FURTHEST = 1.2 * SECOND
 -- Requests that follow each other faster than this have no turns.
 local SHORTEST_TURN = 200000
+
+-- Who does not hear the answer believes that it has promised nothing.
+if heard_until > 0 and now > heard_until then
+  return now
+end
 
 local function take_seat(key, members_key, claim, seats)
   local field = 'p' .. process
@@ -32,6 +44,10 @@ local function take_seat(key, members_key, claim, seats)
   end
   local all, taken = redis.call('ZRANGE', members_key, 0, -1), {}
   for _, member in ipairs(all) do
+    if string.match(member, ':(.*)$') == process then
+      redis.call('HSET', key, field, seat_in(member))
+      return seat_in(member), member
+    end
     taken[seat_in(member)] = member
   end
   seat = claim
@@ -77,18 +93,22 @@ for n = 1, (#KEYS - 1) / 2 do
   local function argument(m)
     return tonumber(ARGV[at + m])
   end
-  local written = redis.call('HGET', key, 'n')
-  since_clock_was_set(key, members_key, known(written))
-  local state = redis.call('HMGET', key, 't', 'l', 'u', 'q', 'd', 'e', 'v', 'g', 'i', 'r')
+  since_clock_was_set(key, members_key, known(redis.call('HGET', key, 'n')))
+  local state = redis.call('HMGET', key, 't', 'l', 'u', 'q', 'd', 'e', 'v', 'g', 'i', 'r',
+    'h', 'f')
   local budget = {
     key = key, members_key = members_key,
     interval = argument(1), gap = argument(2), burst = argument(3), step = argument(4),
     t = known(state[1]), l = known(state[2]), u = known(state[3]), q = known(state[4]),
     crawl_delay = math.min(known(state[5]), longest), believed = known(state[6]),
     revision = known(state[7]), cuts = known(state[8]), resets = known(state[10]),
+    furthest = known(state[11]), until_then = known(state[12]),
   }
   if n == 1 then
     budget.interval = math.max(budget.interval, math.min(known(state[9]), longest))
+  end
+  if horizon >= budget.furthest or budget.until_then < now then
+    budget.furthest, budget.until_then = horizon, now + 60 * SECOND
   end
   -- A process that is new asks for robots.txt itself, but keeps to it already.
   if argument(5) >= budget.crawl_delay or budget.believed < now then
@@ -123,10 +143,12 @@ for n = 1, (#KEYS - 1) / 2 do
     end
   end
 
-  if not written and argument(9) == 1 then
-    -- This server has lost its memory. Another process may use a lease of before.
-    budget.l = now + horizon
-    budget.t = budget.l + budget.interval
+  if argument(9) == 2 or (argument(9) == 1 and not state[1]) then
+    -- This server has lost its memory. Another process may use a lease of before, or
+    -- know of a pause that this one has not heard of.
+    local hold = argument(7) > 1 and math.max(horizon, HOLD) or horizon
+    budget.l = math.max(budget.l, now + hold)
+    budget.t = math.max(budget.t, budget.l + budget.interval)
   end
   if ARGV[at + 8] ~= '' then
     budget.l = math.max(budget.l, now + argument(8))
@@ -184,12 +206,26 @@ local function slowest()
   return last
 end
 
+local function in_line(budget)
+  return known(redis.call('HGET', budget.key, 'w' .. process))
+end
+
+-- Processes that are further away reserve earlier: what they leave may be beyond the
+-- horizon of one whose time in the line has come.
+local furthest = now + horizon
+if slot.waiting > 1 then
+  local place = in_line(slowest())
+  if place > now - SECOND and place <= furthest then
+    furthest = math.max(furthest, now + math.min(slot.furthest, FURTHEST))
+  end
+end
+
 local waits = {}
 local late = 0
 for n = 1, wanted do
   local earliest = ready(slowest())
   local at = turn(math.max(now + lead, earliest))
-  if at > now + horizon then
+  if at > furthest then
     break
   end
   if n == 1 then
@@ -210,9 +246,9 @@ if last.waiting > 1 and #waits < needs then
   -- Who comes takes all that there is up to the horizon. A little early is better than
   -- late: what nobody takes is lost.
   local reach = horizon - lead
-  local place = known(redis.call('HGET', last.key, 'w' .. process))
+  local place = in_line(last)
   if place <= now + horizon or place > now + LONGEST_LINE then
-    place = math.max(last.next, last.q)
+    place = turn(math.max(last.next, last.q))
     local each = math.floor(reach / math.max(1, last.interval))
     if last == slot then
       each = math.min(wanted, each)
@@ -229,7 +265,7 @@ for n, budget in ipairs(budgets) do
   seats[n], members[n] = budget.seat, budget.seats
   again = math.max(again, nexts[n])
 end
-again = math.min(again, LONGEST_LINE)
+again = math.min(again, LONGEST_LINE, longest_promise)
 for n, budget in ipairs(budgets) do
   local score = now + again + LATE
   promises[n] = math.floor(again + LATE)
@@ -240,7 +276,8 @@ for n, budget in ipairs(budgets) do
   redis.call('ZADD', budget.members_key, whole(score), budget.member)
   redis.call('HSET', budget.key, 't', whole(budget.t), 'l', whole(budget.l),
     'u', whole(budget.u), 'q', whole(budget.q), 'd', whole(budget.crawl_delay),
-    'e', whole(budget.believed), 'n', whole(now))
+    'e', whole(budget.believed), 'n', whole(now), 'h', whole(budget.furthest),
+    'f', whole(budget.until_then))
   keep(budget.key, math.max(budget.t, budget.u, budget.l + budget.gap, now + again))
   redis.call('PEXPIRE', budget.members_key,
     math.ceil((again + VANISHED) / 1000) + 1000 * KEPT)

@@ -9,6 +9,8 @@
 --   q        when the next process in line should ask again; w<process> is when a
 --            certain one should
 --   d, e     the Crawl-delay that a process has read, and until when it is believed
+--   h, f     how far ahead the process that is furthest away reserves, and until when
+--            that is believed
 --   c        how many seats there are; p<process> is the seat of a process
 --   r        how often it was reset
 --   n, k     when it was written, and for how many seconds to keep it when all is over
@@ -45,7 +47,7 @@ local function since_clock_was_set(key, members_key, written)
     return 0
   end
   local shift = now - written
-  for _, field in ipairs({'t', 'l', 'u', 'q', 'e'}) do
+  for _, field in ipairs({'t', 'l', 'u', 'q', 'e', 'f'}) do
     local at = known(redis.call('HGET', key, field))
     redis.call('HSET', key, field, whole(math.max(0, at + shift)))
   end
@@ -54,6 +56,11 @@ local function since_clock_was_set(key, members_key, written)
     local score = tonumber(members[n + 1])
     score = score > 0 and math.max(1, score + shift) or math.min(-1, score - shift)
     redis.call('ZADD', members_key, whole(score), members[n])
+  end
+  for _, field in ipairs(redis.call('HKEYS', key)) do
+    if string.sub(field, 1, 1) == 'w' then
+      redis.call('HDEL', key, field)
+    end
   end
   redis.call('HSET', key, 'n', whole(now))
 end

@@ -86,6 +86,11 @@ class Saved(NamedTuple):
         )
 
 
+def read_time(answer: Any) -> int:
+    """Return the server's time: all that it answers an ask that came too late."""
+    return _count(answer[0] if isinstance(answer, list) and answer else answer)
+
+
 def read_places(answer: Any, most: int) -> tuple[int, int]:
     """Return the answer of ``places``: how many are granted, and how many processes
     share them."""

@@ -12,10 +12,10 @@ from uuid import uuid4
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 from scrapy_politeness.core.cause import Block
-from scrapy_politeness.core.leases import HORIZON, Lease, grace, worth_asking
+from scrapy_politeness.core.leases import FURTHEST, HORIZON, Lease, grace, worth_asking
 from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.core.turns import Seat
-from scrapy_politeness.sharing.redis.connection import Call, micros
+from scrapy_politeness.sharing.redis.connection import PATIENCE, Call, micros
 from scrapy_politeness.sharing.redis.replies import Granted
 
 if TYPE_CHECKING:
@@ -40,15 +40,19 @@ _SAME_PAUSE = 0.5
 
 # Seconds. A process that waits for something else calls this much before it is expected
 # to, and at least so often: then it repeats its pause, in case that the server has lost
-# it. What it promises grows from call to call.
+# it. What it promises grows from call to call, once all others have heard of the pause.
 _EARLY = 0.6
 _CALL_EVERY = 30.0
 _FIRST_STAY, _LONGEST_STAY = 2.0, 60.0
+_LONGEST_LINE, _GROWTH = 120.0, 1.5
+# It may be so much late.
+_LATE = 1.0
 
 # Seconds. The server keeps what it knows for a little longer than this, and seats for
-# no longer than that.
+# no longer than that. If it has lost everything, it waits so long for all to call.
 _REMEMBERED = 50.0
 _SEAT_KEPT = 120.0
+_HOLD = 3.0
 
 # No more are reserved at once, however fast they may go.
 _SHORTEST, _MOST_LEASES = 1e-6, 1000
@@ -106,7 +110,9 @@ class Reservations:
         self._call_at: WeakKeyDictionary[Slot | Budget, float] = WeakKeyDictionary()
         self._look_at: WeakKeyDictionary[Slot | Budget, float] = WeakKeyDictionary()
         self._looks: list[tuple[float, int, ref[Slot | Budget]]] = []
-        self._stays: WeakKeyDictionary[Slot | Budget, float] = WeakKeyDictionary()
+        # Since when it has wanted nothing, if it has.
+        self._calls_since: WeakKeyDictionary[Slot | Budget, float] = WeakKeyDictionary()
+        self._promises: WeakKeyDictionary[Slot | Budget, float] = WeakKeyDictionary()
         self._order = count()
         self._too_late = 0
 
@@ -236,7 +242,7 @@ class Reservations:
     def farewells(self, now: float) -> list[Call]:
         """Say that this process is gone, wherever it may be remembered."""
         calls = []
-        for source in list(self._stays):
+        for source in list(self._calls_since):
             permits = source.permits
             if now < max(permits.promised_until, permits.answered_at) + _SEAT_KEPT:
                 keys = [self._keys_of(source).record, self._keys_of(source).members]
@@ -262,15 +268,26 @@ class Reservations:
         ask.horizon = HORIZON + self._round_trip.usual
         stay = 0.0
         if ask.is_call:
-            stay = min(2 * self._stays.get(source, 0.0), _LONGEST_STAY)
-            stay = max(stay, _FIRST_STAY)
-        self._stays[source] = stay
+            self._calls_since[source] = min(self._calls_since.get(source, now), now)
+            line = min(
+                (source.permits.seat.of if source.permits.seat else 1)
+                * source.terms.slowest,
+                _LONGEST_LINE,
+            )
+            stay = now - self._calls_since[source] - line
+            stay = max(_FIRST_STAY, min(stay, _LONGEST_STAY))
+        else:
+            self._calls_since[source] = math.inf
         lead = micros(self._round_trip.back)
+        patience = PATIENCE + 2 * self._round_trip.usual
+        heard_until = self._clock.at(now + patience) if self._clock.is_known else 0.0
+        promise = self._longest_promise(source, stay)
         keys = [self._keys_of(source).summary]
         arguments: list[str | int] = [
             *(self._process, ask.wanted, ask.needs, micros(ask.horizon), lead),
             *(micros(stay), revision, micros(self._longest)),
             *(micros(max(0.0, min(pause, self._longest))), resets),
+            *(micros(heard_until), micros(promise)),
         ]
         ask.uncounted = tuple(source.permits.uncounted for source in ask.sources)
         for source in ask.sources:
@@ -281,8 +298,22 @@ class Reservations:
             arguments += _arguments(
                 source.terms, source.permits, now, ask.horizon, is_known=is_known
             )
+            if source.terms.step:
+                # If the answer is lost, this is what the others count on.
+                until = now + patience + promise + _LATE
+                permits = source.permits
+                permits.promised_until = max(permits.promised_until, until)
         ask.horizon += lead / 1e6
         return Call("grant", keys, arguments)
+
+    def _longest_promise(self, source: Slot | Budget, stay: float) -> float:
+        """Return how long to promise at most to send nothing without a lease. It grows
+        from call to call: if the answer is lost, nothing is sent for that long."""
+        if not source.terms.step:
+            return _LONGEST_LINE
+        last = self._promises.get(source, 0.0)
+        growing = max(_FIRST_STAY, 2 * source.terms.slowest, _GROWTH * last)
+        return min(max(stay, growing), _LONGEST_LINE)
 
     def _needs(self, ask: Ask) -> int:
         """Return for how many there is a use that have no lease yet."""
@@ -312,7 +343,7 @@ class Reservations:
             answer,
             wanted=ask.wanted,
             budgets=len(ask.sources),
-            horizon=micros(ask.horizon) + 1,
+            horizon=micros(max(ask.horizon, FURTHEST)) + 1,
             longest=micros(self._longest),
         )
 
@@ -321,12 +352,8 @@ class Reservations:
     ) -> float:
         """Return for how many seconds the slot is paused, if that is news: a host has
         asked another process for it."""
-        for budget in ask.budgets:
-            self._open[budget] -= 1
-            if self._open[budget] <= 0:
-                del self._open[budget]
+        self._close(ask)
         leases = ask.leases
-        leases.is_asked = False
         leases.lead, leases.reach = self._round_trip.most, ask.horizon
 
         def local(wait: int) -> float:
@@ -366,6 +393,23 @@ class Reservations:
                 )
         return pause
 
+    def withdraw(self, ask: Ask, now: float) -> None:
+        """The answer is of no use: ask again."""
+        self._close(ask)
+        self._plan_look(ask.sources[0], now)
+
+    def doubt(self, sources: list[Slot | Budget]) -> None:
+        """The server's clock was set forward: what it knows is younger than that."""
+        for source in sources:
+            source.permits.is_doubtful = True
+
+    def _close(self, ask: Ask) -> None:
+        ask.leases.is_asked = False
+        for budget in ask.budgets:
+            self._open[budget] -= 1
+            if self._open[budget] <= 0:
+                del self._open[budget]
+
     def _note_members(
         self, ask: Ask, answer: Granted, local: Callable[[int], float], now: float
     ) -> None:
@@ -378,12 +422,14 @@ class Reservations:
             permits.counted(uncounted)
             permits.seat = Seat(number, of)
             permits.answered_at = now
+            permits.is_doubtful = False
             is_vain = ask.wanted > 0 and not answer.waits
             permits.vain_since = min(permits.vain_since, now) if is_vain else math.inf
             permits.promised_until = local(promise) if promise else -math.inf
             if permits.leases is not None:
                 permits.leases.members = of
             self._call_at.pop(source, None)
+            self._promises[source] = promise / 1e6
             if promise:
                 at = min(permits.promised_until - _EARLY, now + _CALL_EVERY)
                 self._call_at[source] = at
@@ -394,10 +440,14 @@ def _arguments(
     terms: LeaseTerms, permits: Permits, now: float, horizon: float, *, is_known: bool
 ) -> list[str | int]:
     """Of one budget, as ``grant.lua`` has them."""
-    # Where the record is lost, the leases of before have to lapse first; once, however
-    # often it is lost.
-    has_lapsed = now - permits.vain_since > horizon
-    is_remembered = now - permits.answered_at < _REMEMBERED
+    # Where the record is lost, the leases of before have to lapse first. But one that
+    # is lost again and again must not starve a process whose turn was long ago.
+    members = permits.seat.of if permits.seat else 1
+    longest = max(horizon, _HOLD) + 2 * members * terms.slowest
+    has_lapsed = now - permits.vain_since > longest
+    answered_at = max(permits.answered_at, min(now, permits.promised_until))
+    is_remembered = now - answered_at < _REMEMBERED
+    certainty = 2 if permits.is_doubtful else int(is_remembered and not has_lapsed)
     spacing = terms.fastest if is_known else terms.interval
     seat = permits.seat or Seat(-1, 1)
     uncounted = permits.uncounted
@@ -405,5 +455,5 @@ def _arguments(
         *(micros(spacing), micros(terms.gap), terms.burst, micros(terms.step)),
         *(micros(terms.crawl_delay), seat.number, seat.of),
         "" if uncounted is None else micros(uncounted - now),
-        int(is_remembered and not has_lapsed),
+        certainty,
     ]

@@ -9,6 +9,9 @@ import time
 # What was measured long ago is not worth much: clocks drift.
 _AGING = 1.02
 
+# Seconds. By less than this, it was not set, but drifts.
+_NOTICED = 0.01
+
 # As TCP does it (RFC 6298): how much the last round trip counts for the usual one, and
 # for how much they differ; and how many of those differences to allow for.
 _USUAL = 1 / 8
@@ -33,14 +36,21 @@ class ServerClock:
         self.offset = time.time() - time.monotonic()
         self._error = math.inf
 
-    def learn(self, sent_at: float, received_at: float, server_micros: int) -> None:
+    @property
+    def is_known(self) -> bool:
+        return self._error < math.inf
+
+    def learn(self, sent_at: float, received_at: float, server_micros: int) -> bool:
+        """Return whether it was set forward since then."""
         there = server_micros / 1e6
         was_set = not sent_at <= there - self.offset <= received_at
         error = (received_at - sent_at) / 2
+        is_forward = there - self.offset > received_at + self._error + _NOTICED
         self._error *= _AGING
         if was_set or error <= self._error:
             self._error = error
             self.offset = there - (sent_at + received_at) / 2
+        return is_forward
 
     @property
     def now(self) -> float:
