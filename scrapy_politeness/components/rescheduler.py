@@ -34,6 +34,7 @@ RESCHEDULES = "politeness_reschedules"
 # Given up already; Scrapy's own retries may follow.
 _GIVEN_UP = "given_up"
 _REFUSED = "refused"
+_AGAIN = "requested again"
 # The spider has found out that it was refused: what is known of the page has to outlast
 # an answer that seems to be one, and the cache must not be asked for it.
 _BY_SPIDER = "by_spider"
@@ -78,6 +79,15 @@ class Rescheduler:
     def refuse(self, response: Response, slot: Slot, wait: float | None) -> bool:
         """The spider has found out that a response, which has counted as served, means
         "too fast". Return whether its page will be requested again."""
+        if _REFUSED in response.flags:  # by another callback already
+            return _AGAIN in response.flags
+        response.flags.append(_REFUSED)
+        is_rescheduled = self._refuse(response, slot, wait)
+        if is_rescheduled:
+            response.flags.append(_AGAIN)
+        return is_rescheduled
+
+    def _refuse(self, response: Response, slot: Slot, wait: float | None) -> bool:
         request = response.request
         assert request is not None
         parts, now = self._parts, time.monotonic()

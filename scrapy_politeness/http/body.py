@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from io import BytesIO
 from typing import TYPE_CHECKING
@@ -20,6 +21,12 @@ MOST_BYTES = 32 * 1024
 # Nothing else can be searched for words.
 _TEXTS = (b"text/", b"json", b"xml", b"javascript")
 
+# Python also decodes what no page is written in: "punycode" takes quadratic time, and
+# "unicode_escape" warns.
+_CHARSET = re.compile(
+    r"utf[-_]?(8|16|32)|iso|latin|ascii|cp|koi8|mac|gb|big5|euc|shift"
+)
+
 # Either gzip or zlib, and what some servers call "deflate": neither.
 _WITH_HEADER, _RAW = 47, -15
 _ZLIB_ENCODINGS = frozenset({b"gzip", b"x-gzip", b"deflate"})
@@ -35,10 +42,9 @@ def text_of(response: Response) -> str:
     for encoding in reversed(encodings.lower().split(b",")):
         body = _unpacked(body, encoding.strip())
     charset = http_content_type_encoding(content_type.decode("latin-1")) or "utf-8"
-    try:
-        return body[:MOST_BYTES].decode(charset, "replace")
-    except (LookupError, ValueError):  # no such charset, or one that is none
-        return body[:MOST_BYTES].decode("latin-1")
+    if not _CHARSET.match(charset):
+        charset = "latin-1"
+    return body[:MOST_BYTES].decode(charset, "replace")
 
 
 def _unpacked(body: bytes, encoding: bytes) -> bytes:

@@ -224,7 +224,10 @@ class Judge(Pages):
         politeness = self.crawler.get_extension(PolitenessExtension)
         assert politeness is not None
         if b"unusual traffic" in response.body:
-            if not politeness.refuse(response, welcome=self.welcome):
+            again = politeness.refuse(response, welcome=self.welcome)
+            # Whoever says it once more changes nothing.
+            assert politeness.refuse(response, welcome=self.welcome) is again
+            if not again:
                 yield {"url": response.url, "status": 0}
         else:
             yield from super().parse(response)
