@@ -48,10 +48,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# On a host that cuts many connections, a page is rescheduled this many times for that;
-# after that, Scrapy's own retries have to do.
-_MOST_NOISE = 6
-
 
 class PolitenessMiddleware:
     """The gate, last before the downloader: counts what is really sent."""
@@ -297,4 +293,4 @@ def _is_noise(request: Request, slot: Slot, outcome: Outcome) -> bool:
     if outcome.verdict is not Verdict.UNREACHABLE or OWN_FETCH in request.meta:
         return False
     tries: int = request.meta.get(RESCHEDULES, 0)
-    return slot.serving.cuts_connections and tries < _MOST_NOISE
+    return tries < slot.serving.most_cuts

@@ -152,7 +152,7 @@ class Rescheduler:
         copy = for_the_scheduler(request)
         if is_robots:
             mark_page(self._crawler, copy, {_REFUSED: True})
-        elif not self._parts.failing_pages.place(copy, ticket, slot):
+        elif not self._parts.failing_pages.place(copy, ticket, slot, done):
             self._give_up(request, slot, marks)
             return None
         self._parts.events.rescheduled(slot.key)

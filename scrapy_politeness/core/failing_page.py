@@ -93,9 +93,9 @@ class Persistence:
         """How long a page that was refused stays behind the others, at most."""
         return _BEHIND * self.base
 
-    def gap(self, failures: Failures) -> float:
-        doublings = min(failures.times - 1, _MOST_DOUBLINGS)
-        return min(self.base * 2.0**doublings, self.longest)
+    def gap(self, times: int) -> float:
+        """Return how long to wait after so many failures."""
+        return min(self.base * 2.0 ** min(times - 1, _MOST_DOUBLINGS), self.longest)
 
     def gives_up(self, failures: Failures, *, alone: bool, noise: float = 0.0) -> bool:
         """Tell whether to give a page up. ``noise`` is the share of all requests that
@@ -116,4 +116,4 @@ class Persistence:
             return now
         if self.gives_up(failures, alone=alone, noise=noise):
             return math.inf
-        return now + self.gap(failures)
+        return now + self.gap(failures.times)

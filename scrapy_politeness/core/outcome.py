@@ -65,6 +65,11 @@ class Outcome(NamedTuple):
     is_challenge: bool = False
     may_be_wall: bool = False
 
+    @property
+    def is_cut(self) -> bool:
+        """Tell whether it is a connection that failed, and no more than that."""
+        return self.verdict is Verdict.UNREACHABLE and not self.is_block
+
 
 class Permit(NamedTuple):
     """One request was let through, the ``beside``-th under way. ``rate`` is the one it

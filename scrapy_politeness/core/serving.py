@@ -12,6 +12,11 @@ from scrapy_politeness.core.streak import Streak
 if TYPE_CHECKING:
     from scrapy_politeness.core.outcome import Outcome, Permit
 
+# How often a page is rescheduled because its connection was cut, at most; on a host
+# that cuts many, twelve times in a row are an accident up to 30 %.
+_CUTS = 6
+_NOISY_CUTS = 12
+
 
 class Serving:
     """What fails in a row is counted from the first failure on. ``sent_at`` is when the
@@ -36,11 +41,16 @@ class Serving:
         return is_shut or (self._forbidden is not None and self._forbidden.is_block)
 
     @property
-    def cuts_connections(self) -> bool:
-        """Tell whether enough connections fail for RETRY_TIMES to give up pages that
-        can be had: many of all, or those right before."""
+    def most_cuts(self) -> int:
+        """How often a page is rescheduled because its connection was cut. That is 0 as
+        long as RETRY_TIMES is enough: unless many of all connections are cut, those
+        right before were, or there was a block."""
         streak = self._streak
-        return streak is not None and (streak.is_noisy or streak.in_a_row > 0)
+        if streak is None:
+            return 0
+        if streak.is_noisy:
+            return _NOISY_CUTS
+        return _CUTS if streak.in_a_row > 0 or streak.was_block else 0
 
     @property
     def noise(self) -> float:

@@ -6,6 +6,7 @@ import math
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import TYPE_CHECKING
 
+from scrapy_politeness.core.block_limit import BlockLimit
 from scrapy_politeness.core.blocks import Blocks
 from scrapy_politeness.core.cause import Block, Cause
 from scrapy_politeness.core.governor.control_law import Phase
@@ -89,6 +90,7 @@ class Slot(Referable):
     learner: Learner = field(init=False)
     serving: Serving = field(default_factory=Serving, init=False)
     _blocks: Blocks = field(default_factory=Blocks, init=False)
+    _block_limit: BlockLimit | None = field(default=None, init=False)
     _claimed_at: float = field(default=-math.inf, init=False)
     _way: float = field(default=0.0, init=False)
     _robots_delay: float = field(default=0.0, init=False)
@@ -107,7 +109,10 @@ class Slot(Referable):
     def _update(self) -> None:
         """To be called after anything that these depend on has changed."""
         share = self.permits.share
-        self._interval = max(1 / self.learner.rate, self.spacing) * share
+        rate = self.learner.rate
+        if self._block_limit is not None:
+            rate = min(rate, self._block_limit.rate)
+        self._interval = max(1 / rate, self.spacing) * share
         self._gap = max(self._robots_delay, self.floor) * share
         self.concurrency = self.learner.max_in_flight
 
@@ -213,6 +218,8 @@ class Slot(Referable):
         kept_up = late <= max(slowest, PROMPT)
         # Where something else than the rate holds, a higher rate would change nothing.
         by_rate = interval > max(self.spacing * permits.share, gap)
+        if self._block_limit is not None and self._block_limit.rate < self.learner.rate:
+            by_rate = False
         model = self.learner.model
         return Permit(
             now,
@@ -230,12 +237,26 @@ class Slot(Referable):
     ) -> Change:
         """A request that was let through is over."""
         outcome = self.serving.judged(permit, outcome)
+        was_shut = self.serving.is_shut
         to_blame = self._land(permit, outcome, now)
+        if was_shut or outcome.is_block or self._block_limit is not None:
+            self._heed_block(permit, was_shut, now)
         if self.learner.is_current(to_blame):
             permit = to_blame
         change = self.conclude(permit, outcome, now, chance)
         self.announce()
         return change
+
+    def _heed_block(self, permit: Permit, was_shut: bool, now: float) -> None:
+        if self._block_limit is None:
+            self._block_limit = BlockLimit()
+        is_shut, model = self.serving.is_shut, self.learner.model
+        if is_shut and not was_shut:
+            limit = None if model is None else model.governor.likely_limit
+            self._block_limit.began(permit.rate, limit, now)
+        elif was_shut and not is_shut:
+            self._block_limit.ended(now)
+        self._block_limit.pass_time(now)
 
     def conclude(
         self, permit: Permit, outcome: Outcome, now: float, chance: float
@@ -485,6 +506,7 @@ class Slot(Referable):
         """Nothing is known any more."""
         self.learner.forget()
         self.serving.forget()
+        self._block_limit = None
         self._update()
 
     def obey_robots(self, delay: float, now: float) -> bool:

@@ -26,13 +26,14 @@ _NOISY = 0.05
 
 class Streak:
     """Times are those at which requests were sent. ``served`` is how many were served
-    before it began to count."""
+    before it began to count. ``was_block`` says that there was a block earlier."""
 
-    __slots__ = ("_failed", "_requests", "began_at", "in_a_row")
+    __slots__ = ("_failed", "_requests", "began_at", "in_a_row", "was_block")
 
     def __init__(self, served: int = 0) -> None:
         self.in_a_row = 0
         self.began_at = 0.0
+        self.was_block = False
         self._failed = 0.0
         self._requests = float(served)
 
@@ -64,7 +65,9 @@ class Streak:
     def served(self, at: float) -> None:
         if self.in_a_row and at < self.began_at:
             return  # it does not show that the row is over
-        if not self.is_block:
+        if self.is_block:
+            self.was_block = True
+        else:
             self._failed += self.in_a_row
             self._requests += self.in_a_row
         self._requests += 1

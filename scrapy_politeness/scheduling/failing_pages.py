@@ -89,9 +89,12 @@ class FailingPages:
             return outcome._replace(verdict=Verdict.FAILED)
         return outcome
 
-    def place(self, copy: Request, ticket: Ticket, slot: Slot) -> bool:
+    def place(
+        self, copy: Request, ticket: Ticket, slot: Slot, reschedules: int
+    ) -> bool:
         """Mark the copy of a refused request with where it is to wait, and with what is
-        known of its page. Return False if the page is given up instead."""
+        known of its page, which was rescheduled so often before. Return False if the
+        page is given up instead."""
         request = ticket.request
         refusal = ticket.refusal
         if refusal is None:  # it was not about the rate
@@ -100,6 +103,11 @@ class FailingPages:
             refusal = Refusal(replace(before, refused_at=time.time()), "", earlier)
         failures = refusal.failures
         placement = self._placement(request, refusal, slot)
+        is_cut = ticket.outcome is not None and ticket.outcome.is_cut
+        if is_cut and reschedules and not slot.serving.noise:
+            # Where nothing else is left, nothing else would show a block. It has to be
+            # over by the last try.
+            placement = Placement(Where.HELD, self._persistence.gap(reschedules))
         if placement is None:
             self._warn(request, refusal)
             return False

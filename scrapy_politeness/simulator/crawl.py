@@ -12,10 +12,8 @@ from scrapy_politeness.core.outcome import TOO_MANY_REQUESTS, Outcome, Verdict
 # The default of POLITENESS_MAX_RESCHEDULES.
 _MOST_RESCHEDULES = 20
 
-# The default of RETRY_TIMES, for connections that are cut; and how often a page is
-# rescheduled instead, where a host cuts many.
+# The default of RETRY_TIMES, for connections that are cut.
 _RETRY_TIMES = 2
-_MOST_NOISE = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +125,20 @@ class Crawl:
         return outcome
 
     def put_back(
-        self, page: int, now: float, pause: float, *, is_noisy: bool = False
+        self,
+        page: int,
+        now: float,
+        pause: float,
+        *,
+        most_cuts: int = 0,
+        is_noisy: bool = False,
     ) -> None:
         """Retry a page that has failed, or give it up. Nothing will be sent during the
-        ``pause``. ``is_noisy`` says that the host cuts many connections."""
+        ``pause``. ``most_cuts`` is how often a page is rescheduled because its
+        connection was cut, ``is_noisy`` whether that happens to many."""
         failing = self._failing[page]
         if failing.was_cut:
-            self._retry(page, failing, now, is_noisy=is_noisy)
+            self._retry(page, failing, now, most_cuts, is_noisy=is_noisy)
             return
         alone = not self._others
         at = self._persistence.next_try(failing.failures, now, alone=alone)
@@ -147,14 +152,23 @@ class Crawl:
             heappush(self._behind, (until, page))
 
     def _retry(
-        self, page: int, failing: _Failing, now: float, *, is_noisy: bool
+        self,
+        page: int,
+        failing: _Failing,
+        now: float,
+        most_cuts: int,
+        *,
+        is_noisy: bool,
     ) -> None:
-        """As Scrapy does, behind all others."""
+        """As Scrapy does, behind all others, where it is not rescheduled."""
         failing.cut += 1
         failing.was_cut = False
-        failing.retries += not is_noisy or failing.cut > _MOST_NOISE
+        is_rescheduled = failing.cut <= most_cuts
+        failing.retries += not is_rescheduled
         if failing.retries > _RETRY_TIMES:
             self._give_up(page, failing, now)
+        elif is_rescheduled and failing.cut > 1 and not is_noisy:
+            heappush(self._held, (now + self._persistence.gap(failing.cut - 1), page))
         else:
             heappush(self._behind, (math.inf, page))
 

@@ -117,9 +117,12 @@ class _Client:
         return outcome if serving is None else serving.judged(permit, outcome)
 
     @property
-    def is_noisy(self) -> bool:
+    def most_cuts(self) -> tuple[int, bool]:
+        """Return also whether the host is noisy."""
         serving = getattr(self.law, "serving", None)
-        return serving is not None and serving.cuts_connections
+        if serving is None:
+            return 0, False
+        return serving.most_cuts, serving.noise > 0
 
     @property
     def is_done(self) -> bool:
@@ -206,11 +209,11 @@ class _Run:
         if crawl is not None:
             outcome = client.judged(permit, crawl.known(page, outcome))
             outcome = crawl.settle(page, outcome, sent_at, now)
-        is_noisy = client.is_noisy
+        most_cuts, is_noisy = client.most_cuts
         change = law.settle(permit, outcome, now, self._random.random())
         if crawl is not None and verdict is not Verdict.SERVED:
             pause = max(0.0, law.ready_at - now)
-            crawl.put_back(page, now, pause, is_noisy=is_noisy)
+            crawl.put_back(page, now, pause, most_cuts=most_cuts, is_noisy=is_noisy)
         client.plan()
         log = client.log
         log.trace.note(now, change.new_rate)

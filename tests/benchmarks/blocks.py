@@ -3,12 +3,14 @@
     python -m tests.benchmarks.blocks [--seeds 5] [--first-seed 0] [--only port]
 
 Ports that close above a limit, an outage, connections that are cut. The worst seed
-counts, figure by figure.
+counts, figure by figure. "Back" is how many seconds after the outage the rate was at
+least 0.9 of what it was before.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,13 +28,15 @@ from scrapy_politeness.simulator import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 _DAY = 86400.0
 _CONCURRENCY = 8
 
 _DEFAULTS = Bounds()
 _SEARCHING = Bounds(max_rate=100.0)
+
+_DOWN = (60.0, 660.0)
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ class Row:
     pages: int
     fastest: float
     bounds: Bounds = _DEFAULTS
+    down: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,7 @@ class Score:
     lost: int
     seconds: float
     blocks: int
+    back: float
 
 
 def _port(
@@ -61,7 +67,7 @@ def _port(
 
 
 def _outage(seed: int) -> Server:
-    return Downtime(Server(10.0), 60.0, 660.0, error("502"))
+    return Downtime(Server(10.0), *_DOWN, error("502"))
 
 
 def _resets(share: float, seed: int) -> Server:
@@ -88,7 +94,7 @@ ROWS = (
             ),
         )
     ),
-    Row("ten minutes of 502", _outage, 2000, 2000 / 10 + 600),
+    Row("ten minutes of 502", _outage, 2000, 2000 / 10 + 600, down=_DOWN),
     Row("30 % resets", partial(_resets, 0.3), 2000, 2000 / 7),
 )
 
@@ -100,7 +106,14 @@ def measure(row: Row, seed: int) -> Score:
     port = getattr(server, "server", server)
     port = server if isinstance(server, ClosingPort) else port
     closed = port.closed_at if isinstance(port, ClosingPort) else []
-    return Score(row.pages - found.served, found.seconds, len(closed))
+    back = 0.0 if row.down is None else _back(found.trace, *row.down)
+    return Score(row.pages - found.served, found.seconds, len(closed), back)
+
+
+def _back(trace: Sequence[tuple[float, float]], began: float, ended: float) -> float:
+    before = [rate for at, rate in trace if at < began][-1]
+    high = (at for at, rate in trace if at > ended and rate >= 0.9 * before)
+    return next(high, math.inf) - ended
 
 
 def main() -> None:
@@ -111,8 +124,8 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--only", nargs="+", default=[""], help="parts of rows' names")
     options = parser.parse_args()
-    print("| host | pages | lost | blocks | seconds | fastest | share |")
-    print("|---|--:|--:|--:|--:|--:|--:|")
+    print("| host | pages | lost | blocks | back | seconds | fastest | share |")
+    print("|---|--:|--:|--:|--:|--:|--:|--:|")
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     for row in ROWS:
         if not any(part in row.name for part in options.only):
@@ -124,6 +137,7 @@ def main() -> None:
             row.pages,
             max(score.lost for score in scores),
             max(score.blocks for score in scores),
+            f"{max(score.back for score in scores):.0f}" if row.down else "",
             f"{seconds:.0f}",
             f"{row.fastest:.0f}",
             f"{row.fastest / seconds:.2f}",

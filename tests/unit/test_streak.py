@@ -53,7 +53,7 @@ def test_a_host_with_bad_luck_needs_a_longer_row() -> None:
         outcome = CUT if random.random() < 0.3 else SERVED
         blocks += ask(slot, outcome, now).is_block
     assert blocks == 0
-    assert slot.serving.cuts_connections
+    assert slot.serving.most_cuts
     assert slot.noise == pytest.approx(0.3, abs=0.05)
     rows = [ask(slot, CUT, 3000 + nth).is_block for nth in range(20)]
     assert rows.index(True) >= 8

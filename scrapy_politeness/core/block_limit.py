@@ -1,0 +1,57 @@
+"""The rate above which a host shuts us out.
+
+A block costs more than a refusal: nothing is served until it is over. So where one
+began at about the rate that the host is believed to allow, that rate is not tried again
+for a hundred times as long as the block was.
+
+An outage at that rate looks the same, but costs only a few percent of the rate for that
+time. If blocks go on below it, they have nothing to do with the rate.
+"""
+
+from __future__ import annotations
+
+import math
+
+# How far a block may be from the limit that is believed in.
+_NEAR = 1.25
+
+_BELOW = 0.93
+_TIMES = 100.0
+_MOST_STRIKES = 3
+
+
+class BlockLimit:
+    """``rate`` is infinite where there is none."""
+
+    __slots__ = ("_began_at", "_strikes", "_until", "rate")
+
+    def __init__(self) -> None:
+        self.rate = math.inf
+        self._began_at = 0.0
+        self._until = math.inf
+        self._strikes = 0
+
+    def __repr__(self) -> str:
+        return f"<BlockLimit {self.rate:.3g}/s>"
+
+    def began(self, rate: float | None, limit: float | None, now: float) -> None:
+        """A block began at this rate, while the host was believed to have that limit,
+        if any."""
+        self._began_at = now
+        self._until = math.inf
+        self._strikes += self.rate < math.inf
+        if self._strikes > _MOST_STRIKES:
+            self._forget()
+        elif rate and limit and limit / _NEAR <= rate <= limit * _NEAR:
+            self.rate = min(self.rate, _BELOW * rate)
+
+    def ended(self, now: float) -> None:
+        self._until = now + _TIMES * (now - self._began_at)
+
+    def pass_time(self, now: float) -> None:
+        if now > self._until:
+            self._forget()
+
+    def _forget(self) -> None:
+        self.rate = self._until = math.inf
+        self._strikes = 0
