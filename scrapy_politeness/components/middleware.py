@@ -68,16 +68,18 @@ class PolitenessMiddleware:
         return cls(crawler)
 
     async def process_request(self, request: Request) -> Request | None:
-        parts = self._parts
+        parts, meta = self._parts, request.meta
         if request.callback is NO_CALLBACK:
             unlimit_download(request)
-        if request.meta.get("dont_cache") == NOT_FROM_CACHE:
-            del request.meta["dont_cache"]
-        slot = self._slot_for(request)
-        if slot is None or request.meta.get(EXEMPT):
+        if meta.get("dont_cache") == NOT_FROM_CACHE:
+            del meta["dont_cache"]
+        ticket = parts.tickets.get(request)
+        slot = self._slot_for(request, ticket)
+        if slot is None or meta.get(EXEMPT):
             self._not_limited(request)
         else:
-            ticket = self._begin(request)
+            if ticket is None or ticket.state is not State.CLAIMED:
+                ticket = self._begin(request)
             if ticket.is_in_line:
                 # The same object is downloaded twice at once, but a ticket is for one
                 # download.
@@ -86,11 +88,14 @@ class PolitenessMiddleware:
             ticket.arrive(now)
             if slot.is_dead and slot.is_given_up(now):
                 return self._handing_back.hand_back(ticket, slot)
-            if not await self._know_robots(ticket, slot):
-                return self._handing_back.hand_back(ticket, slot)
+            if self._lacks_robots(request):
+                is_known = await parts.robots.ensure(ticket, slot)
+                ticket.go_on()
+                if not is_known:
+                    return self._handing_back.hand_back(ticket, slot)
             if self._by_address:
                 # Now that the address is known, it is the slot.
-                slot = self._slot_for(request)
+                slot = self._slot_for(request, ticket)
             if slot is None:
                 self._not_limited(request)
             elif not await self._pass(ticket, slot):
@@ -117,23 +122,49 @@ class PolitenessMiddleware:
 
     # With ``**_``, the dispatcher need not select the arguments each time.
     def _downloaded(self, response: Response, request: Request, **_: object) -> None:
-        ticket = self._parts.tickets.get(request)
-        if ticket is None or ticket.flight is None or ticket.state is not State.SENT:
+        parts = self._parts
+        ticket = parts.tickets.get(request)
+        if ticket is None or ticket.state is not State.SENT:
             return
-        codes: AbstractSet[int] = self._parts.policy.http_codes
+        flight, policy = ticket.flight, parts.policy
+        assert flight is not None
+        slot = flight.route.slot
+        codes: AbstractSet[int] = policy.http_codes
         is_robots = request.callback is NO_CALLBACK and bool(robots_site(request))
         if is_robots:
-            codes = refusals_of(ticket.flight.route.slot, codes)
-        rules = self._parts.policy.refusals
+            codes = refusals_of(slot, codes)
         outcome = classify_response(
-            response, codes, time.time(), rules, is_page=not is_robots
+            response, codes, time.time(), policy.refusals, is_page=not is_robots
         )
-        outcome = self._judged(ticket, ticket.flight, outcome)
-        slot, sent_at = ticket.flight.route.slot, ticket.flight.permit.sent_at
+        if outcome.verdict is not Verdict.SERVED:
+            outcome = self._judged_failure(ticket, flight, response, outcome, is_robots)
+        elif parts.doubts.is_busy:
+            parts.doubts.answered(slot, flight.permit.sent_at, outcome)
+        if flight.transfer is not None and not flight.transfer.size:
+            # Not every download handler says what it receives.
+            flight.receive(len(response.body), time.monotonic())
+        parts.feedback.end(ticket, outcome)
+        if not is_robots:
+            is_new = RESCHEDULES not in request.meta
+            parts.feedback.compare_parts(ticket, outcome, is_new=is_new)
+        if policy.ip_limit is not None:
+            parts.registry.learn_address(request, response, flight.route)
+
+    def _judged_failure(
+        self,
+        ticket: Ticket,
+        flight: Flight,
+        response: Response,
+        outcome: Outcome,
+        is_robots: bool,
+    ) -> Outcome:
+        """Return what an answer that is no page means, and see to its request."""
+        parts, request, slot = self._parts, ticket.request, flight.route.slot
+        outcome = self._judged(ticket, flight, outcome)
         if outcome.may_be_wall:
-            outcome = self._judged_forbidden(ticket, ticket.flight, outcome)
-        elif self._parts.doubts.is_busy:
-            self._parts.doubts.answered(slot, sent_at, outcome)
+            outcome = self._judged_forbidden(ticket, flight, outcome)
+        elif parts.doubts.is_busy:
+            parts.doubts.answered(slot, flight.permit.sent_at, outcome)
         is_unwelcome = outcome.verdict is Verdict.UNWELCOME
         if (
             outcome.verdict.is_refusal
@@ -143,22 +174,13 @@ class PolitenessMiddleware:
         ):
             ticket.is_refused = True
             request.meta[DONT_CACHE] = True
-        if ticket.flight.transfer is not None and not ticket.flight.transfer.size:
-            # Not every download handler says what it receives.
-            ticket.flight.receive(len(response.body), time.monotonic())
-        route = ticket.flight.route
         is_refusal = outcome.verdict is Verdict.REFUSED and not outcome.is_block
         if is_refusal and not is_robots:
-            failing = self._parts.failing_pages
+            failing = parts.failing_pages
             outcome = failing.refused(ticket, slot, response.status, outcome)
         if is_unwelcome:
-            self._parts.dead_hosts.stop(slot, outcome.reason)
-        self._parts.feedback.end(ticket, outcome)
-        if not is_robots:
-            is_new = RESCHEDULES not in request.meta
-            self._parts.feedback.compare_parts(ticket, outcome, is_new=is_new)
-        if self._parts.policy.ip_limit is not None:
-            self._parts.registry.learn_address(request, response, route)
+            parts.dead_hosts.stop(slot, outcome.reason)
+        return outcome
 
     def _judged_forbidden(
         self, ticket: Ticket, flight: Flight, outcome: Outcome
@@ -197,12 +219,12 @@ class PolitenessMiddleware:
             outcome = outcome._replace(is_repeated=True)
         return flight.route.slot.serving.judged(flight.permit, outcome)
 
-    def _slot_for(self, request: Request) -> Slot | None:
+    def _slot_for(self, request: Request, ticket: Ticket | None) -> Slot | None:
         registry = self._parts.registry
         # Both may give the request another slot than it had when it was queued.
-        if not self._by_address and not registry.has_splits:
-            ticket = self._parts.tickets.get(request)
-            if ticket is not None and (slot := ticket.claimed_slot) is not None:
+        if ticket is not None and not self._by_address and not registry.has_splits:
+            slot = ticket.claimed_slot
+            if slot is not None:
                 return slot
         return registry.slot_for(request)
 
@@ -233,18 +255,14 @@ class PolitenessMiddleware:
             self._parts.feedback.end(ticket, outcome)
             self._parts.tickets.drop(ticket)
 
-    async def _know_robots(self, ticket: Ticket, slot: Slot) -> bool:
+    def _lacks_robots(self, request: Request) -> bool:
+        """Tell whether a robots.txt has to be fetched first."""
         parts = self._parts
-        request = ticket.request
         if not parts.policy.robots or not host_of(request):
-            return True
+            return False
         if robots_site(request) is not None or not request.url.startswith("http"):
-            return True
-        if parts.robots.is_current(request):
-            return True
-        is_known = await parts.robots.ensure(ticket, slot)
-        ticket.go_on()
-        return is_known
+            return False
+        return not parts.robots.is_current(request)
 
     async def _pass(self, ticket: Ticket, slot: Slot) -> bool:
         parts = self._parts
@@ -257,8 +275,10 @@ class PolitenessMiddleware:
             if address is not None:
                 parts.registry.learn_way(request, address)
         route = parts.registry.route_for(request, slot)
-        leaves = partial(self._leaves, ticket, route)
-        flight = await parts.gate.enter(ticket, route, leaves)
+        flight = parts.gate.pass_at_once(ticket, route)
+        if flight is None:
+            leaves = partial(self._leaves, ticket, route)
+            flight = await parts.gate.enter(ticket, route, leaves)
         if flight is None:
             return False
         parts.loop_lag.start()

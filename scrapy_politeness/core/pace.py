@@ -164,8 +164,11 @@ class Pace:
         self._at = -math.inf
 
     def ready_at(self, interval: float, floor: float = 0.0) -> float:
-        missing = max(0.0, 1 - self._tokens)
-        at = max(self._at + missing * interval, self._last + floor)
+        at = self._at
+        if self._tokens < 1:
+            at += (1 - self._tokens) * interval
+        if self._last + floor > at:
+            at = self._last + floor
         return at if self._windows is None else max(at, self._windows.ready_at)
 
     def has_permit(self, now: float, shared: object = ()) -> bool:

@@ -103,10 +103,14 @@ class Route(NamedTuple):
 
     def take(self, now: float, kind: str = "") -> Flight:
         """Let one request through, now, for an answer of that kind."""
-        permit = self.slot.take(now)
+        slot = self.slot
+        permit = slot.take(now)
+        is_alone = not self.shared and not self.unseen
+        if is_alone and slot.bandwidth is None:
+            return Flight(self, permit, ())
         metered = self.metered
         transfer = Transfer(metered, now, kind) if metered else None
-        if not self.shared and not self.unseen:
+        if is_alone:
             return Flight(self, permit, (), transfer)
         shared = [budget.take(now) for budget in self.shared]
         shared += [budget.take_unseen(now) for budget in self.unseen]

@@ -136,7 +136,8 @@ class Slot(Referable):
         at = self.permits.pace.ready_at(self._interval, self._gap)
         if self.bandwidth is not None:
             at = max(at, self.bandwidth.ready_at)
-        return max(self._blocks.until, at)
+        until = self._blocks.until
+        return at if at > until else until
 
     @property
     def claimable_at(self) -> float:
@@ -148,7 +149,7 @@ class Slot(Referable):
         blocks = self._blocks
         if blocks.in_queue:
             return math.inf
-        way = self.way
+        way = self._way if self._way > ON_THE_WAY else 0.0
         # Those on a long way take no place of those in flight meanwhile.
         most = self._places + (int(way * self.rate) if way else 0)
         if self.in_flight + self.claims + self.aside >= most:
@@ -169,8 +170,10 @@ class Slot(Referable):
 
     def arrived(self, seconds: float) -> None:
         """A request from the queue has come to the gate after that time."""
-        longer = max(0.0, seconds - self._way)
-        self._way = min(self._way, seconds) + _WAY_SHARE * longer
+        if seconds < self._way:
+            self._way = seconds
+        else:
+            self._way += _WAY_SHARE * (seconds - self._way)
 
     def has_permit(self, now: float, shared: object = ()) -> bool:
         """Tell whether, where other processes share it, one more request is paid for

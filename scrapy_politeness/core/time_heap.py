@@ -52,8 +52,12 @@ class TimeHeap:
 
     def due(self, now: float) -> str | None:
         """Return the key that has been due longest, and leave it where it is."""
-        at = self.next_time
-        return self._heap[0][2] if at <= now else None
+        heap, current = self._heap, self._current
+        while heap and heap[0][0] <= now:
+            if current.get(heap[0][2]) is heap[0]:
+                return heap[0][2]
+            heappop(heap)
+        return None
 
     @property
     def next_time(self) -> float:

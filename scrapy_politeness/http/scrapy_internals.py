@@ -146,8 +146,9 @@ class Engine:
     def slot_name(self, request: Request) -> tuple[str, bool]:
         """Return the downloader's name for the slot of a request, and whether that is
         its host, rather than an address or a name that the user chose."""
-        _drop_stale_slot(request)
-        if (chosen := chosen_slot(request)) is not None:
+        meta = request.meta
+        _drop_stale_slot(meta)
+        if (chosen := chosen_slot(meta)) is not None:
             return chosen, False
         host = host_of(request)
         try:
@@ -164,7 +165,7 @@ class Engine:
     def has_chosen_slot(request: Request) -> bool:
         """Tell whether the user named the downloader's slot of a request, for which
         ``slot_name`` was called."""
-        return chosen_slot(request) is not None
+        return chosen_slot(request.meta) is not None
 
     @property
     def names_by_address(self) -> bool:
@@ -173,8 +174,7 @@ class Engine:
 
     def has_all(self, requests: KeysView[Request]) -> bool:
         """Tell whether the downloader has all of these."""
-        downloader = self._downloader
-        return requests <= downloader.active
+        return requests <= self._downloader.active
 
     def is_under_way(self, request: Request) -> bool:
         """Tell whether the downloader or one of its middlewares has this request."""
@@ -199,9 +199,10 @@ class Engine:
         the downloader forgets idle slots and recreates them with DOWNLOAD_DELAY."""
         if HAS_THROTTLER:
             return  # it has nothing that would delay
-        self.stamp(request, key)
-        downloader = self._downloader
-        slot = downloader.slots.get(request.meta[_SLOT])
+        meta, downloader = request.meta, self._downloader
+        if _SLOT not in meta:
+            meta[_STAMP] = meta[_SLOT] = key
+        slot = downloader.slots.get(meta[_SLOT])
         if slot is None:
             _, slot = downloader._get_slot(request)
         slot.delay = 0
@@ -269,16 +270,17 @@ def is_local(request: Request) -> bool:
     return request.url.partition(":")[0] in _LOCAL_SCHEMES
 
 
-def _drop_stale_slot(request: Request) -> None:
-    meta = request.meta
+def _drop_stale_slot(meta: dict[str, Any]) -> None:
+    if _SLOT not in meta:
+        return
     for name in (_STAMP, _SCRAPYS_STAMP):
         stamp = meta.get(name)
         if stamp is not None and meta.get(_SLOT) == stamp:
             del meta[_SLOT], meta[name]
 
 
-def chosen_slot(request: Request) -> str | None:
+def chosen_slot(meta: dict[str, Any]) -> str | None:
     """Return the slot that the user or a middleware named, after
     ``_drop_stale_slot``."""
-    scopes = request.meta.get(_SCOPES)
-    return request.meta.get(_SLOT) if scopes is None else slot_of_scopes(scopes)
+    scopes = meta.get(_SCOPES)
+    return meta.get(_SLOT) if scopes is None else slot_of_scopes(scopes)

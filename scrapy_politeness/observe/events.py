@@ -100,16 +100,18 @@ class Events:
             self._stats.inc_value("politeness/refused")
         elif outcome.verdict is Verdict.TIMED_OUT:
             self._stats.inc_value("politeness/timed_out")
-        if change.cut or change.relieved:
-            self._stats.inc_value("politeness/slowdowns")
-        elif change.new_rate > change.old_rate:
-            self._stats.inc_value("politeness/speedups")
         if self._sampler is not None:
             self._sampler.settled(slot, tally, outcome, now)
-        if change.pause:
-            self._paused(slot, Cause.HOST, now)
+        is_news = not change.is_none
+        if is_news:
+            if change.cut or change.relieved:
+                self._stats.inc_value("politeness/slowdowns")
+            elif change.new_rate > change.old_rate:
+                self._stats.inc_value("politeness/speedups")
+            if change.pause:
+                self._paused(slot, Cause.HOST, now)
         self._rates.settled(slot, tally, outcome, change)
-        if not change.is_none:
+        if is_news:
             if was_bad_luck(tally, change):
                 self._stats.inc_value("politeness/bad_luck")
             self._signal_settled(slot, outcome, change)

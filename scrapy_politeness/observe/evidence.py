@@ -39,20 +39,28 @@ class Responses:
     """Counts responses by the rate at which requests were really sent then, whatever
     was allowed."""
 
-    __slots__ = ("_counts", "_gap")
+    __slots__ = ("_counts", "_current", "_gap", "_longest", "_shortest")
 
     def __init__(self) -> None:
         # Served and refused, by the lower and upper bound of the rate.
         self._counts: dict[tuple[float, float], list[int]] = {}
         self._gap = 0.0
+        # Those of the present rate, and the gaps for which it is that.
+        self._current = [0, 0]
+        self._shortest = self._longest = 0.0
 
     def sent(self, seconds: float) -> None:
         """A request was sent, this long after the one before."""
         self._gap += (seconds - self._gap) / 4 if self._gap else seconds
 
     def settled(self, *, refused: bool) -> None:
-        if self._gap > 0:
-            self._add(_bounds(1 / self._gap), 1 - refused, int(refused))
+        gap = self._gap
+        if gap > 0:
+            if not self._shortest < gap <= self._longest:
+                low, high = _bounds(1 / gap)
+                self._current = self._counts.setdefault((low, high), [0, 0])
+                self._shortest, self._longest = 1 / high, 1 / low
+            self._current[refused] += 1
 
     def add(self, other: Responses) -> None:
         for bounds, (served, refused) in other._counts.items():

@@ -27,8 +27,7 @@ MOST_TALLIED = 512
 _MOST_FAILURES = 8
 _OTHER_FAILURE = "something else"
 
-_COUNTED_AS = {
-    Verdict.SERVED: "served",
+_FAILURES = {
     Verdict.REFUSED: "refused",
     Verdict.BUSY: "refused",
     Verdict.TIMED_OUT: "timed_out",
@@ -177,25 +176,25 @@ class Tallies:
 
     def sent(self, flight: Flight, asked_at: float) -> Tally:
         """A request that came to the gate at ``asked_at`` was sent."""
-        slot, permit = flight.route.slot, flight.permit
-        now = permit.sent_at
-        tally = self.of(slot.key)
+        key, now = flight.route.slot.key, flight.permit.sent_at
+        tally = self._slots.get(key) or self.of(key)
         since = asked_at if tally.held_since is None else tally.held_since
-        tally.held_since = now if self.pending(slot.key) else None
-        if tally.last_sent is not None:
-            if since > tally.last_sent:
-                tally.blame(Cause.SPIDER, since - tally.last_sent)
-            tally.responses.sent(now - tally.last_sent)
-        tally.sent += 1
-        if tally.first_sent is None:
+        tally.held_since = now if self.pending(key) else None
+        last = tally.last_sent
+        if last is None:
             tally.first_sent = now
+        else:
+            if since > last:
+                tally.blame(Cause.SPIDER, since - last)
+            tally.responses.sent(now - last)
+        tally.sent += 1
         tally.last_sent = now
         self._held(tally, flight, now - since)
         return tally
 
     def _held(self, tally: Tally, flight: Flight, seconds: float) -> None:
         slot, permit = flight.route.slot, flight.permit
-        late = min(permit.late, seconds)
+        late = permit.late if permit.late < seconds else seconds
         by_budgets = 0.0
         if flight.shared:
             by_budgets = max(0.0, late - min(p.late for p in flight.shared))
@@ -212,14 +211,16 @@ class Tallies:
         tally.blame(rest, late - by_budgets)
 
     def settled(self, slot_key: str, outcome: Outcome) -> Tally:
-        tally = self.of(slot_key)
-        name = _COUNTED_AS.get(outcome.verdict)
-        if name is not None:
+        tally = self._slots.get(slot_key) or self.of(slot_key)
+        verdict = outcome.verdict
+        if verdict is Verdict.SERVED:
+            tally.served += 1
+            tally.responses.settled(refused=False)
+        elif (name := _FAILURES.get(verdict)) is not None:
             setattr(tally, name, getattr(tally, name) + 1)
-            if outcome.verdict is Verdict.SERVED or outcome.verdict.is_overload:
-                tally.responses.settled(refused=outcome.verdict.is_overload)
-            if outcome.verdict is not Verdict.SERVED:
-                tally.add_failures(outcome.reason)
+            if verdict.is_overload:
+                tally.responses.settled(refused=True)
+            tally.add_failures(outcome.reason)
         return tally
 
     def _make_room(self) -> None:

@@ -149,7 +149,7 @@ class Feedback:
             outcome = outcome._replace(wait=longest)
         now = time.monotonic()
         own = max(_OWN_LEAST, _OWN_SHARE * (now - flight.permit.sent_at))
-        if self.loop_lag.slowest_turn > own:
+        if self.loop_lag.slowest_turn(now) > own:
             outcome = outcome._replace(is_timely=False)
         chance = random.random()
         if flight.transfer is not None:

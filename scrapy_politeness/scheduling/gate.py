@@ -145,16 +145,23 @@ class Gate:
         lines = self._slots.get(slot)
         return 0 if lines is None else sum(map(len, lines.places.values()))
 
+    def pass_at_once(self, ticket: Ticket, route: Route) -> Flight | None:
+        """Return the permits if they are available now, and nobody is in line."""
+        now = self._clock()
+        if route.slot in self._slots or not route.may_go(now):
+            return None
+        return ticket.send(route, now)
+
     async def enter(
         self, ticket: Ticket, route: Route, leaves: Leaves
     ) -> Flight | None:
         """Return the permits as soon as they are available; None if that takes too
         long."""
+        if (flight := self.pass_at_once(ticket, route)) is not None:
+            return flight
         now = self._clock()
         ready_at = route.ready_at
         has_line = route.slot in self._slots
-        if ready_at <= now and not has_line and route.is_open(now):
-            return ticket.send(route, now)
         before = self.waiting(route.slot) if has_line else 0
         if leaves(*_waits(route, ready_at, now, before)):
             return None

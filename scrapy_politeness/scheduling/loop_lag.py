@@ -30,10 +30,9 @@ class LoopLag(Timed):
         self._turns: deque[float] = deque(maxlen=_REMEMBERED)
         self._left = 0
 
-    @property
-    def slowest_turn(self) -> float:
+    def slowest_turn(self, now: float) -> float:
         """In seconds, of those in the last second, and of one that is overdue."""
-        overdue = max(0.0, time.monotonic() - self._due_at)
+        overdue = max(0.0, now - self._due_at)
         return max(overdue, *self._turns) if self._turns else overdue
 
     def start(self) -> None:

@@ -33,21 +33,18 @@ class ParentBudgets:
     ) -> None:
         self._policy = policy
         self._sharing = sharing
-        self._has_parts = bool(policy.slots)
         self._by_domain = policy.group_by == "domain"
+        self._has_parts = bool(policy.slots)
+        self.is_needed = self._has_parts or self._by_domain
         self._budgets = LRU[str, Budget | None](policy.max_slots, _may_forget)
         # Of each slot: the names that its requests have in common, None for several.
         self._names = LRU[str, tuple[str, ...] | None](
             policy.max_slots, lambda key, _: not is_slot(key)
         )
 
-    @property
-    def is_needed(self) -> bool:
-        return self._has_parts or self._by_domain
-
     def split(self) -> None:
         """A host has more slots than its own from now on."""
-        self._has_parts = True
+        self._has_parts = self.is_needed = True
 
     def met(self, name: SlotName) -> None:
         """A request has this name."""

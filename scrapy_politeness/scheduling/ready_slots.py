@@ -46,6 +46,7 @@ class ReadySlots:
         self._limited = TimeHeap()
         has_common = registry.overall is not None or sharing.is_remote
         self._free = TimeHeap() if has_common else self._limited
+        self._has_common = has_common
         self._budgets = TimeHeap()
         self._lines: dict[str, _Line] = {}
         self._in_line: set[str] = set()
@@ -73,11 +74,12 @@ class ReadySlots:
     @property
     def _are_independent(self) -> bool:
         """Tell whether no slot has to wait for another."""
-        return self._free is self._limited and not self._lines
+        return not self._has_common and not self._lines
 
     def is_concerned(self, slot_key: str) -> bool:
         """Tell whether a slot may send at another time because that one does."""
-        return slot_key in self._backlog.ready or not self._are_independent
+        is_ready = slot_key in self._backlog.ready
+        return is_ready or self._has_common or bool(self._lines)
 
     def changed(self, slot_key: str, now: float) -> float:
         """The slot, or what it shares with others, may be ready at another time than
@@ -92,8 +94,14 @@ class ReadySlots:
         return ready_at if self._are_independent else self.next_time
 
     def over(self, slot_key: str) -> None:
-        """The slot has nothing to send, or has just sent."""
+        """The slot has nothing to send."""
         self._heap_of(slot_key).discard(slot_key)
+
+    def sent(self, slot_key: str, now: float) -> None:
+        """The slot has just sent, and goes behind those that are ready."""
+        self.over(slot_key)
+        if slot_key in self._backlog.ready:
+            self.plan(slot_key, now)
 
     @property
     def next_time(self) -> float:
@@ -112,7 +120,9 @@ class ReadySlots:
         overall = self._registry.overall
         held = overall is not None and overall.claimable_at > now
         while True:
-            first = self._free if held else self._first_heap()
+            first = self._limited
+            if self._has_common or self._lines:
+                first = self._free if held else self._first_heap()
             key = first.due(now)
             if key is None:
                 return None
@@ -124,17 +134,14 @@ class ReadySlots:
 
     def _first_heap(self) -> TimeHeap:
         first = self._limited
-        if self._are_independent:
-            return first
         at = first.next_time
         if self._lines and self._budgets.next_time < at:
             first, at = self._budgets, self._budgets.next_time
         return self._free if self._free.next_time < at else first
 
     def _heap_of(self, slot_key: str) -> TimeHeap:
-        if self._free is self._limited:
-            return self._limited
-        return self._free if self._registry.is_free(slot_key) else self._limited
+        is_free = self._has_common and self._registry.is_free(slot_key)
+        return self._free if is_free else self._limited
 
     def _claimable_at(self, slot_key: str, now: float) -> float:
         """Return from when on a request of the slot may be handed out."""
@@ -175,7 +182,7 @@ class ReadySlots:
             return False
         if not self._registry.has_lines or self._is_given_up(slot_key, now):
             return True
-        if found_in is self._free and found_in is not self._limited:
+        if self._has_common and found_in is self._free:
             return True
         for budget in self._registry.lined_up_for(slot_key):
             is_newcomer = found_in is self._limited and budget.key in self._lines

@@ -57,7 +57,7 @@ class SlotNames:
             return SlotName(key, host, is_free=True)
         if self._policy.is_exempt(host):
             return SlotName(key, host, is_free=True)
-        if chosen or self._engine.has_chosen_slot(request):
+        if chosen or (not is_host and self._engine.has_chosen_slot(request)):
             return SlotName(key, host)
         parent = domain_of(host) if self._by_domain else key
         pattern = self.pattern_for(request) if self._patterns else None

@@ -94,19 +94,20 @@ class SlotQueue:
         parts.add_queue(self)
 
     def push(self, request: Request) -> None:
+        backlog, meta = self._backlog, request.meta
         slot_key = self._registry.queue_key(request)
-        was_ready = slot_key in self._backlog.ready
+        was_ready = slot_key in backlog.ready
         now = time.monotonic()
-        placement = placement_of(request)
-        if placement is USUAL and has_time(request.meta):
+        placement = placement_of(request) if MARK in meta else USUAL
+        if placement is USUAL and has_time(meta):
             placement = self._placement(request)
         # May fail: a request that cannot be stored.
-        self._backlog.push(slot_key, request, placement, now)
+        backlog.push(slot_key, request, placement, now)
         if placement is not USUAL:
             self._tickets.queued(request)
-            self._next_release = self._backlog.next_release
+            self._next_release = backlog.next_release
             self._nothing_before = -math.inf
-        if not was_ready and slot_key in self._backlog.ready:
+        if not was_ready and slot_key in backlog.ready:
             self._plan(slot_key)
 
     def pop(self) -> Request | None:
@@ -133,9 +134,10 @@ class SlotQueue:
             request = self._backlog.pop(slot_key)
             if request is None:
                 continue
-            if MARK in request.meta:
+            meta = request.meta
+            if MARK in meta:
                 take_off(request)
-            if has_time(request.meta):
+            if has_time(meta):
                 forget_time(request)
             may_be_moved = self._is_stored or self._registry.has_splits
             if may_be_moved and self._registry.queue_key(request) != slot_key:
@@ -147,9 +149,7 @@ class SlotQueue:
             route = self._registry.queue_route(slot_key)
             if route is not None:
                 self._tickets.hand_out(request, route, now)
-            self._ready_slots.over(slot_key)
-            if slot_key in self._backlog.ready:
-                self._ready_slots.plan(slot_key, now)
+            self._ready_slots.sent(slot_key, now)
             return request
         self._backlog.tidy()
         self._next_release = self._backlog.next_release

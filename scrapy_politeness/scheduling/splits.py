@@ -7,7 +7,6 @@ import math
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from scrapy_politeness.core.lru import LRU
 from scrapy_politeness.core.outcome import Verdict
@@ -24,6 +23,9 @@ if TYPE_CHECKING:
     from scrapy_politeness.core.quota import Quota
 
 logger = logging.getLogger(__name__)
+
+# The first segment of the path, and the query.
+_URL = re.compile(r"(?:[^/?#]*//[^/?#]*)?/*([^/?#]*)[^?#]*\??([^#]*)")
 
 # Of a query, names alone: a value may be secret. And of both, only what is safe in a
 # log, in the name of a slot and in a pattern.
@@ -45,15 +47,14 @@ _ADVICE = (
 
 def parts_of(url: str) -> tuple[Part, ...]:
     """Return the parts of its host that a page belongs to."""
-    try:
-        _, _, path, query, _ = urlsplit(url)
-    except ValueError:
-        return ()
-    segment = path.lstrip("/").partition("/")[0]
-    parts = [Part(SEGMENT, segment)] if _SEGMENT.fullmatch(segment) else []
-    names = dict.fromkeys(_PARAMETER.findall(query))
-    parts += [Part(PARAMETER, name) for name in list(names)[:_MOST_PARAMETERS]]
-    return tuple(parts)
+    match = _URL.match(url)
+    assert match is not None  # each of its parts may be missing
+    segment, query = match.groups()
+    parts = (Part(SEGMENT, segment),) if _SEGMENT.fullmatch(segment) else ()
+    if not query:
+        return parts
+    names = list(dict.fromkeys(_PARAMETER.findall(query)))[:_MOST_PARAMETERS]
+    return parts + tuple(Part(PARAMETER, name) for name in names)
 
 
 @dataclass(slots=True, eq=False)

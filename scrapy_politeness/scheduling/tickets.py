@@ -166,7 +166,8 @@ class Ticket:
         self._become(State.DONE)
         self.outcome = outcome
         self._all.sent -= was_sent
-        self._unclaim()
+        if self.route is not None or self._aside:
+            self._unclaim()
         # What was refused is asked for again, and needs its ticket for that.
         if not self.is_refused:
             self._all.drop(self)
@@ -195,10 +196,11 @@ class Ticket:
         route.step_aside(self)
 
     def _unclaim(self) -> None:
-        route, aside = self.route, self._aside
-        self.route, self._aside = None, ()
-        for slot in aside:
-            slot.step_back()
+        route, self.route = self.route, None
+        if self._aside:
+            aside, self._aside = self._aside, ()
+            for slot in aside:
+                slot.step_back()
         if route is not None:
             route.unclaim(self)
 
@@ -211,7 +213,8 @@ def _kind(request: Request) -> str:
 
 
 def _chosen(request: Request) -> tuple[object, object]:
-    return chosen_slot(request), request.meta.get(SLOT)
+    meta = request.meta
+    return chosen_slot(meta), meta.get(SLOT)
 
 
 class Tickets(dict["Request", Ticket]):

@@ -123,7 +123,7 @@ class MemoryBacklog(Counted):
 
     def pop(self, slot_key: str) -> Request | None:
         slot = self._slots[slot_key]
-        moved = slot.next_moved()
+        moved = slot.next_moved() if slot.moved else None
         if moved is None:
             request = slot.usual.pop()
         else:
