@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import socket
+import ssl
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.crawl import crawl
 from tests.support.failures import RESET, Failures
+from tests.support.faulty import Connections, certificate, greet
 from tests.support.settings import SEARCHING, UP_TO_20
 from tests.support.site import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
+    from tests.support.crawl import Reactor
     from tests.support.site import Site
+
+# A fatal one: handshake_failure.
+ALERT = b"\x15\x03\x03\x00\x02\x02\x28"
 
 
 @pytest.mark.parametrize("resets", [0.0, 0.005])
@@ -71,3 +79,31 @@ def test_a_dead_link_is_not_waited_for(site: Callable[..., Site]) -> None:
     result = crawl(urls=[*server.page_urls(), *dead], settings=UP_TO_20, timeout=60)
     assert len(result.items) == 6
     assert "politeness/refused" not in result.stats
+
+
+@pytest.mark.parametrize("reactor", ["asyncio", "none"])
+def test_tls_alerts_are_waited_for(reactor: Reactor, tmp_path: Path) -> None:
+    secure = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    secure.load_cert_chain(certificate(tmp_path))
+    arrived: list[float] = []
+    alerts = 0
+
+    def deal(connection: socket.socket) -> None:
+        nonlocal alerts
+        arrived.append(time.monotonic())
+        if len(arrived) > 10 and arrived[-1] - arrived[9] < 4:
+            alerts += 1
+            connection.recv(4096)
+            connection.sendall(ALERT)
+        else:
+            greet(secure, connection)
+
+    settings = {**UP_TO_20, "POLITENESS_ROBOTS": False}
+    with Connections(deal) as host:
+        urls = [f"https://127.0.0.1:{host.port}/page/{n}" for n in range(30)]
+        result = crawl(urls=urls, settings=settings, reactor=reactor)
+    assert [item["status"] for item in result.items] == 30 * [200]
+    assert "retry/max_reached" not in result.stats
+    assert result.stats["politeness/refused"] > 0
+    # One at a time asks whether it is over.
+    assert 4 <= alerts < 20

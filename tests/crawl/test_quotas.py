@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.support.crawl import crawl
+from tests.support.quota_dialects import CALENDAR, DIALECTS, StatingLimiter
 from tests.support.settings import SEARCHING, fixed
 from tests.support.site import Answer
 
@@ -81,3 +82,22 @@ def test_a_quota_that_all_pages_state_is_the_hosts(site: Callable[..., Site]) ->
     assert len(result.items) == 30
     assert SPLIT not in result.log
     assert max(server.gaps()) > 4 - server.jitter
+
+
+def test_every_dialect_is_understood(site: Callable[..., Site]) -> None:
+    """Each host allows few more requests until the reset: those who do not see that are
+    refused. One crawl for all, since each would take as long."""
+    servers = {}
+    for nth, dialect in enumerate(DIALECTS, 2):
+        by_rate = dialect in (CALENDAR, "X-Rate-Limit-Interval")  # one each second
+        limit, window = (15, 15) if by_rate else (100, 12)
+        limiter = StatingLimiter(dialect, limit, window, used=0 if by_rate else 94)
+        servers[dialect] = site(10, hosts=[f"127.0.0.{nth}"], answer=limiter)
+    urls = [url for server in servers.values() for url in server.page_urls()]
+    settings = {**fixed(2), "CONCURRENT_REQUESTS": 100, "LOG_LEVEL": "INFO"}
+    result = crawl(urls=urls, settings=settings)
+    assert len(result.items) == len(urls)
+    assert {name: s.refusals() for name, s in servers.items() if s.refusals()} == {}
+    for name, server in servers.items():
+        times = [arrival.at for arrival in server.arrivals]
+        assert times[-1] - times[0] > 8 - server.jitter, name

@@ -379,9 +379,9 @@ class Trouble:
         enter = self._stack.enter_context
         self.site = enter(Site(answer=self._judge))
         secure = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        secure.load_cert_chain(_certificate(self._folder))
-        certified = enter(_Listener(lambda connection: _greet(secure, connection)))
-        mute = enter(_Listener(lambda connection: None))
+        secure.load_cert_chain(certificate(self._folder))
+        certified = enter(Connections(lambda connection: greet(secure, connection)))
+        mute = enter(Connections(lambda connection: None))
         self.urls = {
             "page": self.site.url,
             "closed": f"http://127.0.0.1:{_free_port()}",
@@ -428,7 +428,7 @@ class Trouble:
         return int(listener.getsockname()[1])
 
 
-class _Listener:
+class Connections:
     """Lets somebody deal with each connection, and closes it."""
 
     def __init__(self, deal: Callable[[socket.socket], None]) -> None:
@@ -437,7 +437,7 @@ class _Listener:
         self.port = self._socket.getsockname()[1]
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
-    def __enter__(self) -> _Listener:
+    def __enter__(self) -> Connections:
         self._thread.start()
         return self
 
@@ -456,7 +456,7 @@ class _Listener:
                 self._deal(connection)
 
 
-def _greet(secure: ssl.SSLContext, connection: socket.socket) -> None:
+def greet(secure: ssl.SSLContext, connection: socket.socket) -> None:
     try:
         with secure.wrap_socket(connection, server_side=True) as wrapped:
             wrapped.recv(4096)
@@ -470,7 +470,7 @@ def _free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def _certificate(folder: Path) -> Path:
+def certificate(folder: Path) -> Path:
     """A certificate with its key, signed by itself, for another name."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "other.example")])

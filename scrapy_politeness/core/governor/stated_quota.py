@@ -71,6 +71,7 @@ class StatedQuota:
         return limit * self._share or None
 
     def wait(self, quota: Quota) -> float:
-        """Return how long to pause, where nothing is left."""
-        spent = quota.remaining < 1 and quota.reset >= _COARSE
-        return quota.reset if spent else 0.0
+        """Return how long to pause, where nothing is left. Of a short window, that may
+        be a matter of rounding."""
+        is_long = quota.reset >= _COARSE or (quota.window or 0.0) >= _LONG
+        return quota.reset if quota.remaining < 1 and is_long else 0.0
