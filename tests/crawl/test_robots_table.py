@@ -61,7 +61,8 @@ def meaning(pages: dict[str, object]) -> str:
 
 def test_each_row_is_true(site: Callable[..., Site]) -> None:
     """One crawl for all, since most of the time is spent waiting."""
-    expected, urls = {}, []
+    expected: dict[str, str] = {}
+    urls = []
     for means, answers in TABLE.values():
         for answer in answers:
             host = f"127.0.0.{len(expected) + 2}"
