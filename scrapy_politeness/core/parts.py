@@ -7,8 +7,12 @@ stand three others: that the part gets nearly all refusals, most of them, or mor
 half. Each refusal multiplies the likelihood ratio of each; their mean is the evidence.
 
 Under the null hypothesis the chance that it ever gets above some bound is less than one
-in that bound, however long one looks (Ville's inequality). The bound is ten thousand
-for each part that there is to choose from.
+in that bound, however long one looks (Ville's inequality). The bound is a thousand for
+each part that there is to choose from.
+
+Where half of the pages belong to a part, each refusal says little about that. But there
+is more to see: whether a limit of the part's own explains which of its pages were
+refused, and which were not (``History.limit_of``). That is evidence, too.
 
 A page counts once, as does a flight that is refused together. So neither a broken page
 nor a host that fails by chance is ever taken for a part with a limit of its own.
@@ -23,6 +27,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from scrapy_politeness.core.history import History
+
 # How many requests sent last are what a refusal is compared with.
 _AROUND = 40
 
@@ -31,7 +37,11 @@ _LEAST = 12
 _LEAST_REST = 24
 
 # How much more evidence than chance could bring there has to be, for each part.
-_BOUND = math.log(1e4)
+_BOUND = math.log(1e3)
+
+# What it is worth at most that a limit explains the refusals of a part: where the whole
+# host is refused when we are too fast, so are its parts.
+_MOST_EXPLAINED = 6.0
 
 # What share of all refusals a part may get.
 _SHARES = (0.97, 0.8, 0.6)
@@ -92,7 +102,7 @@ class PartEvidence:
     def served(self, parts: tuple[Part, ...]) -> None:
         self._add(parts)
 
-    def refused(self, parts: tuple[Part, ...]) -> Found | None:
+    def refused(self, parts: tuple[Part, ...], history: History) -> Found | None:
         """Return the part that the refusals fall on, once that is certain."""
         self._add(parts)
         self._times += 1
@@ -106,7 +116,7 @@ class PartEvidence:
             for nth, share in enumerate(_SHARES):
                 ratios[nth] += _log_ratio(part in parts, share, by_chance)
                 ratios[nth] = max(_LOWEST, ratios[nth])
-        return self._certain()
+        return self._certain(history)
 
     def _add(self, parts: tuple[Part, ...]) -> None:
         self._around.append(parts)
@@ -119,7 +129,7 @@ class PartEvidence:
             self._evidence.pop(part, None)
             self._refused.pop(part, None)
 
-    def _certain(self) -> Found | None:
+    def _certain(self, history: History) -> Found | None:
         bound = _BOUND + math.log(len(self._asked))
         certain = [
             (_log_mean(ratios), part)
@@ -127,8 +137,12 @@ class PartEvidence:
             if _LEAST <= self._asked[part] <= self._total - _LEAST_REST
         ]
         weight, part = max(certain, default=(-math.inf, None), key=lambda each: each[0])
-        if part is None or weight < bound:
+        if part is None or weight < bound - _MOST_EXPLAINED:
             return None
+        if weight < bound:
+            limit = history.limit_of(part)
+            if limit is None or weight + min(limit.evidence, _MOST_EXPLAINED) < bound:
+                return None
         asked, refused = self._asked[part], self._refused[part]
         return Found(part, refused, self._times, asked, self._total)
 

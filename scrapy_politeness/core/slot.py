@@ -11,6 +11,7 @@ from scrapy_politeness.core.blocks import Blocks
 from scrapy_politeness.core.cause import Block, Cause
 from scrapy_politeness.core.governor.control_law import Phase
 from scrapy_politeness.core.health import Health, Status, health
+from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.core.learner import Learner
 from scrapy_politeness.core.leases import LeaseTerms, grace
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
@@ -25,13 +26,13 @@ from scrapy_politeness.core.serving import Serving
 from scrapy_politeness.core.turns import turn_step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from scrapy_politeness.core.bandwidth import Bandwidth
     from scrapy_politeness.core.budget import Budget
     from scrapy_politeness.core.governor.control_law import Bounds
     from scrapy_politeness.core.governor.host_model import Change, HostModel
-    from scrapy_politeness.core.learned import Learned
+    from scrapy_politeness.core.history import Answered
     from scrapy_politeness.core.outage import Outage
     from scrapy_politeness.core.windows import Window
 
@@ -41,6 +42,9 @@ _PAUSES = (Block.PAUSE, Block.HOURS)
 # How much a request that took longer to get to the gate says about the next one: the
 # event loop may have been busy. One that took less time proves that the way is short.
 _WAY_SHARE = 0.5
+
+# Where there is no need for a random one.
+_MEAN_CHANCE = 0.5
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -504,6 +508,20 @@ class Slot(Referable):
         if self.permits.leases is not None:
             self.permits.leases.renew()
         self._update()
+
+    def relearn(self, answers: Iterable[Answered], rate: float, now: float) -> None:
+        """Forget what was learned, and learn from these answers alone, as if ``rate``
+        were known to be no problem before. A pause ends unless it follows from them."""
+        self.forget()
+        self.recall(Learned(rate, None, None), now)
+        until = -math.inf
+        for permit, outcome, at in answers:
+            change = self.learner.observe(permit, outcome, at, _MEAN_CHANCE)
+            until = max(until, at + change.pause)
+        self._update()
+        self.unblock(Block.PAUSE)
+        if until > now:
+            self.block(Block.PAUSE, until)
 
     def forget(self) -> None:
         """Nothing is known any more."""

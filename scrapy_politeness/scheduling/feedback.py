@@ -7,8 +7,6 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from scrapy_politeness.core.cause import Block
-from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.route import Flight, Route
 from scrapy_politeness.http.scrapy_internals import host_of
@@ -16,7 +14,6 @@ from scrapy_politeness.http.scrapy_internals import host_of
 if TYPE_CHECKING:
     from scrapy_politeness.config.policy import Policy
     from scrapy_politeness.core.governor.host_model import Change
-    from scrapy_politeness.core.outcome import Permit
     from scrapy_politeness.core.slot import Slot
     from scrapy_politeness.scheduling.dead_hosts import DeadHosts
     from scrapy_politeness.scheduling.listener import Listener
@@ -104,12 +101,15 @@ class Feedback:
         url, now = ticket.request.url, time.monotonic()
         if not _may_be_split(slot, ticket) or self.splits.slot_for(slot.key, url):
             return
-        if outcome.verdict is Verdict.SERVED:
-            self.splits.served(slot.key, url, outcome)
-        elif outcome.verdict is Verdict.REFUSED and is_new and not outcome.is_block:
-            name = self.splits.refused(slot.key, url, permit, outcome, now)
-            if name is not None:
-                self._split(slot, permit, name)
+        is_refused = outcome.verdict is Verdict.REFUSED and not outcome.is_block
+        if not is_refused and outcome.verdict is not Verdict.SERVED:
+            return
+        split = self.splits.answered(slot.key, url, permit, outcome, now, is_new=is_new)
+        part = None if split is None else self.registry.split(split.name)
+        if split is not None and part is not None:
+            split.apply(slot, part, permit, self.sharing.now)
+            self._save_pause(slot)
+            self._save_pause(part)
 
     def _settle_part(self, ticket: Ticket, flight: Flight, outcome: Outcome) -> Outcome:
         """Pass on to the slot of its part what was sent before that had one, or states
@@ -128,18 +128,6 @@ class Feedback:
         permit = flight.permit._replace(paced=False, rate=None, cuts=0)
         self._settle(Flight(Route(part), permit, ()), outcome)
         return Outcome(Verdict.IGNORED, "of another slot")
-
-    def _split(self, slot: Slot, permit: Permit, name: str) -> None:
-        """The last refusals of this slot were those of another one, which is new."""
-        part = self.registry.split(name)
-        if part is not None:
-            part.block(Block.PAUSE, slot.paused_until)
-        # The rest was served at the rate at which the part was refused.
-        rate = permit.rate or slot.rate
-        slot.forget()
-        slot.recall(Learned(rate, None, None), self.sharing.now)
-        slot.unblock(Block.PAUSE)
-        self._save_pause(slot)
 
     def _settle(self, flight: Flight, outcome: Outcome) -> None:
         slot = flight.route.slot

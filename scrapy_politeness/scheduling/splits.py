@@ -6,8 +6,11 @@ import logging
 import math
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from scrapy_politeness.core.cause import Block
+from scrapy_politeness.core.history import History
+from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.core.lru import LRU
 from scrapy_politeness.core.outcome import Verdict
 from scrapy_politeness.core.parts import PARAMETER, SEGMENT, Part, PartEvidence
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
     from scrapy_politeness.core.outcome import Outcome, Permit
     from scrapy_politeness.core.quota import Quota
+    from scrapy_politeness.core.slot import Slot
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +39,9 @@ _MOST_PARAMETERS = 8
 
 # Of many hosts, too little is fetched to learn anything.
 _LEAST_SERVED = 5
+
+# What is learned from all answers is this much less than the limit that explains them.
+_MUCH_LESS = 0.75
 
 # No host gets more slots than this because of its quotas.
 _MOST_QUOTA_SLOTS = 10
@@ -57,13 +64,49 @@ def parts_of(url: str) -> tuple[Part, ...]:
     return parts + tuple(Part(PARAMETER, name) for name in names)
 
 
+class Split(NamedTuple):
+    """``part`` gets a slot of that name, because of what was ``answered`` so far."""
+
+    name: str
+    part: Part
+    answered: History
+
+    def apply(self, slot: Slot, part: Slot, permit: Permit, now: float) -> None:
+        """Let both go on as if they had been two since the first refusal. The permit is
+        that of the last one."""
+        # The rest was served at the rate at which the part was refused.
+        rate, until = permit.rate or slot.rate, slot.paused_until
+        slot.relearn(self.answered.of(self.part, without=True), rate, now)
+        part.block(Block.PAUSE, until)
+        limit = self.answered.limit_of(self.part)
+        if limit is None:
+            return
+        learned = Learned(limit.rate, limit.spread, None)
+        part.relearn(self.answered.of(self.part), limit.rate, now)
+        part.recall(learned, now)
+        if part.rate < limit.rate * _MUCH_LESS:
+            # Its model does not know such limits.
+            part.forget()
+            part.recall(learned, now)
+
+
 @dataclass(slots=True, eq=False)
 class _Evidence:
-    """Of one host; ``refused_at`` is when the last refusal came that counts."""
+    """Of one host; ``refused_at`` is when the last refusal came that counts, and the
+    history begins with the first."""
 
     parts: PartEvidence = field(default_factory=PartEvidence)
     refused_at: float = -math.inf
     quotas: QuotaParts | None = None
+    history: History | None = None
+
+    def remember(
+        self, parts: tuple[Part, ...], permit: Permit, outcome: Outcome, now: float
+    ) -> None:
+        if self.history is None and outcome.verdict is Verdict.REFUSED:
+            self.history = History()
+        if self.history is not None:
+            self.history.add(parts, permit.sent_at, outcome, now)
 
     def answered(self, parts: tuple[Part, ...], outcome: Outcome) -> None:
         name = None if outcome.quota is None else outcome.quota.name
@@ -118,29 +161,37 @@ class Splits:
         facts = {"remaining": quota.remaining, "reset": quota.reset}
         return self._give_slot(host, part, text, facts)
 
-    def served(self, host: str, url: str, outcome: Outcome) -> None:
-        """A page of the host's own slot was served."""
+    def answered(
+        self,
+        host: str,
+        url: str,
+        permit: Permit,
+        outcome: Outcome,
+        now: float,
+        *,
+        is_new: bool = True,
+    ) -> Split | None:
+        """A page of the host's own slot was served or refused; it ``is_new`` unless it
+        was refused before. Return the split that this leads to, if any."""
         evidence = self._evidence.get(host, 0)
-        if not isinstance(evidence, int):
-            evidence.answered(parts_of(url), outcome)
-            evidence.parts.served(parts_of(url))
-        elif evidence < _LEAST_SERVED:
-            self._evidence[host] = evidence + 1
-        else:
-            self._evidence[host] = _Evidence()
-
-    def refused(
-        self, host: str, url: str, permit: Permit, outcome: Outcome, now: float
-    ) -> str | None:
-        """A page of the host's own slot was refused, for the first time. Return the
-        slot of its own that its part gets because of that, if any."""
-        evidence = self._evidence.get(host, 0)
+        is_served = outcome.verdict is Verdict.SERVED
+        if isinstance(evidence, int):
+            if is_served:
+                is_enough = evidence >= _LEAST_SERVED
+                self._evidence[host] = _Evidence() if is_enough else evidence + 1
+            return None
+        parts = parts_of(url)
+        evidence.remember(parts, permit, outcome, now)
         # A flight that is refused together says as much as one of it.
-        if isinstance(evidence, int) or permit.sent_at < evidence.refused_at:
+        if not is_served and (not is_new or permit.sent_at < evidence.refused_at):
+            return None
+        evidence.answered(parts, outcome)
+        if is_served:
+            evidence.parts.served(parts)
             return None
         evidence.refused_at = now
-        evidence.answered(parts_of(url), outcome)
-        found = evidence.parts.refused(parts_of(url))
+        assert evidence.history is not None
+        found = evidence.parts.refused(parts, evidence.history)
         if found is None:
             return None
         del self._evidence[host]
@@ -148,7 +199,8 @@ class Splits:
             "%(host)s: %(refused)d of %(all_refused)d refusals fall on %(part)s, which "
             "is %(asked)d of %(all_asked)d requests"
         )
-        return self._give_slot(host, found.part, text, found._asdict())
+        name = self._give_slot(host, found.part, text, found._asdict())
+        return None if name is None else Split(name, found.part, evidence.history)
 
     def _give_slot(
         self, host: str, part: Part, text: str, facts: Mapping[str, object]

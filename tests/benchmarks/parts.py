@@ -1,17 +1,23 @@
-"""A host with a limit for its search and another for the rest, crawled for real.
+"""A host with a limit for its search and another for the rest, crawled for real, or on
+virtual time.
 
 python -m tests.benchmarks.parts            # without a setting
 python -m tests.benchmarks.parts --pattern  # with POLITENESS_SLOTS, and limits
 python -m tests.benchmarks.parts --random   # refusals fall on random pages
+python -m tests.benchmarks.parts --virtual 20 [--pattern]  # so many seeds
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 from random import Random
+from statistics import median
 from typing import Any
 
+from scrapy_politeness.simulator import SlidingWindow
 from tests.support.crawl import crawl
+from tests.support.parted_host import PartedHost
 from tests.support.site import Answer, Limit, Site
 
 PAGES = 1818
@@ -24,7 +30,11 @@ def main() -> None:
     parser.add_argument("--pattern", action="store_true")
     parser.add_argument("--random", action="store_true")
     parser.add_argument("--scale", type=float, default=1.0, help="of how many pages")
+    parser.add_argument("--virtual", type=int, metavar="SEEDS")
     options = parser.parse_args()
+    if options.virtual:
+        virtual(options.virtual, is_known=options.pattern)
+        return
     random = Random(1)
     parts = {True: Limit("1/1second", "moving"), False: Limit("10/1second", "moving")}
 
@@ -69,6 +79,32 @@ def main() -> None:
     for line in result.log.splitlines():
         if SPLIT in line:
             print(line)
+
+
+def virtual(seeds: int, *, is_known: bool) -> None:
+    """Of each figure, print the median and the worst."""
+    rows = []
+    for seed in range(seeds):
+        limits = {"/search": SlidingWindow(1, 1), "/wiki": SlidingWindow(10, 1)}
+        host = PartedHost(limits, seed=seed)
+        if is_known:
+            spacings = {"/search": 1.01, "/wiki": 0.101}
+            host = PartedHost(limits, seed=seed, spacings=spacings)
+        paths = [f"/wiki/{n}" for n in range(PAGES)]
+        paths += [f"/search/{n}" for n in range(SEARCHES)]
+        Random(seed).shuffle(paths)
+        host.crawl(paths)
+        row = {"refusals": float(len(host.refused))}
+        if host.splits:
+            row["found after s"] = host.splits[0][0]
+        for prefix, allowed in (("/wiki", 10.0), ("/search", 1.0)):
+            late = [at for at, p in host.served if p.startswith(prefix) and at > 120]
+            row[f"-share of {prefix}"] = -len(late) / (late[-1] - 120) / allowed
+        rows.append(row)
+    for name in rows[0]:
+        values = sorted(row.get(name, math.inf) for row in rows)
+        print(f"{name.strip('-')}: median {abs(median(values)):.2f}", end=", ")
+        print(f"worst {abs(values[-1]):.2f}")
 
 
 if __name__ == "__main__":

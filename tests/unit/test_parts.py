@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from scrapy_politeness.core.history import History
+from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.parts import PARAMETER, SEGMENT, Found, Part, PartEvidence
 from scrapy_politeness.scheduling.splits import Splits, parts_of
 
@@ -21,14 +23,18 @@ def watch(
 ) -> tuple[Found | None, int]:
     """Return what is found, and after how many refusals."""
     evidence = PartEvidence()
+    history = History()
     refusals = 0
     for nth, page in enumerate(pages):
         parts = parts_of(f"http://host{page}")
-        if not is_refused(nth, page):
+        refused = is_refused(nth, page)
+        verdict = Verdict.REFUSED if refused else Verdict.SERVED
+        history.add(parts, float(nth), Outcome(verdict), nth + 0.5)
+        if not refused:
             evidence.served(parts)
             continue
         refusals += 1
-        found = evidence.refused(parts)
+        found = evidence.refused(parts, history)
         if found is not None:
             return found, refusals
     return None, refusals
@@ -133,7 +139,8 @@ def test_a_part_may_be_forgotten_when_it_is_refused() -> None:
     evidence = PartEvidence()
     for n in range(200):
         evidence.served((Part(SEGMENT, f"s{n}"),))
-    assert evidence.refused((Part(SEGMENT, "s0"), Part(PARAMETER, "new"))) is None
+    parts = Part(SEGMENT, "s0"), Part(PARAMETER, "new")
+    assert evidence.refused(parts, History()) is None
 
 
 def test_without_a_split_there_is_no_slot() -> None:
@@ -146,4 +153,4 @@ def test_a_part_that_is_asked_for_again_is_not_forgotten() -> None:
     evidence = PartEvidence()
     for nth in range(300):
         parts = (Part(SEGMENT, f"page-{nth}"), Part(PARAMETER, "sort"))
-        assert evidence.refused(parts) is None
+        assert evidence.refused(parts, History()) is None

@@ -35,10 +35,7 @@ def slot_after(answers: Iterable[_Page], last: str, name: str = "") -> str | Non
     splits = Splits(10, None, is_applied=True)
     for n, (page, outcome) in enumerate(answers):
         url = f"http://{HOST}{page}"
-        if outcome.verdict is Verdict.SERVED:
-            splits.served(HOST, url, outcome)
-        else:
-            splits.refused(HOST, url, Permit(n, paced=True), outcome, n)
+        splits.answered(HOST, url, Permit(n, paced=True), outcome, n)
     quota = spent(name).quota
     assert quota is not None
     return splits.quota_slot(HOST, f"http://{HOST}{last}", quota)
@@ -99,5 +96,5 @@ def test_a_host_cannot_have_any_number_of_slots() -> None:
             url = f"http://{HOST}{page}"
             if outcome.quota is not None:
                 slots.add(splits.quota_slot(HOST, url, outcome.quota))
-            splits.served(HOST, url, outcome)
+            splits.answered(HOST, url, Permit(n, paced=True), outcome, n)
     assert len(slots - {None}) == 10

@@ -379,15 +379,17 @@ def test_what_is_moved_to_another_slot_is_at_work_only_once(
     one, other = make_queue(made), make_queue()
     one.push(page("a/search/1"))
     registry = parts_of(made).registry
-    splits, slot = registry.names.splits, None
+    splits, split = registry.names.splits, None
     assert splits is not None
+    served, refused = Outcome(Verdict.SERVED), Outcome(Verdict.REFUSED)
     for n in range(1000):
+        permit = Permit(float(n), True)
         for _ in range(3):
-            splits.served("a", "http://a/wiki/1", Outcome(Verdict.SERVED))
-        permit, refused = Permit(float(n), True), Outcome(Verdict.REFUSED)
-        slot = slot or splits.refused("a", "http://a/search/1", permit, refused, n)
-    assert slot is not None
-    registry.split(slot)
+            splits.answered("a", "http://a/wiki/1", permit, served, n)
+        search = "http://a/search/1"
+        split = split or splits.answered("a", search, permit, refused, n)
+    assert split is not None
+    registry.split(split.name)
     popped = one.pop()
     assert popped is not None
     assert popped.url == "http://a/search/1"
