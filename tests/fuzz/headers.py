@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _NAMES = (
     *("RateLimit", "RateLimit-Policy", "Date", "Retry-After", "MediaWiki-API-Error"),
+    *("X-RateLimit-Resource", "X-RateLimit-Bucket"),
     *(
         f"{prefix}{what}"
         for prefix in ("RateLimit-", "X-RateLimit-", "X-Rate-Limit-")
@@ -89,7 +90,8 @@ def quota_is_one(said: Mapping[str, str], now: float) -> None:
     for told in (quota.limit, quota.window):
         assert told is None or 0 < told < math.inf
     assert quota.sustained is None or 0 < quota.sustained < math.inf
-    assert quota.spread >= 0
+    assert quota.spread >= quota.strictest >= 0
+    assert len(quota.name) <= 100
 
 
 _raw = values.map(lambda text: text.encode("latin-1", "replace")) | st.binary(

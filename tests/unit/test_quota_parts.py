@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.core.quota import Quota
@@ -98,3 +100,22 @@ def test_a_host_cannot_have_any_number_of_slots() -> None:
                 slots.add(splits.quota_slot(HOST, url, outcome.quota))
             splits.answered(HOST, url, Permit(n, paced=True), outcome, n)
     assert len(slots - {None}) == 10
+
+
+@given(
+    st.lists(st.tuples(st.text("abc", max_size=2), st.none() | st.sampled_from("xy")))
+)
+def test_a_part_that_was_silent_never_has_a_quota(
+    answers: list[tuple[str, str | None]],
+) -> None:
+    splits = Splits(10, None, is_applied=True)
+    silent = set()
+    for nth, (segment, name) in enumerate(answers):
+        url = f"http://{HOST}/{segment}"
+        outcome = SILENT if name is None else spent(name)
+        if outcome.quota is not None:
+            slot = splits.quota_slot(HOST, url, outcome.quota)
+            assert slot is None or slot not in silent
+        elif nth > 5:  # fewer are not looked at
+            silent.add(f"{HOST} {segment}".lower())
+        splits.served(HOST, url, outcome)
