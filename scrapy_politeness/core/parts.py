@@ -110,7 +110,7 @@ class PartEvidence:
             if part in self._asked:  # not forgotten to make room for another
                 self._refused[part] += 1
                 self._evidence.setdefault(part, [0.0] * len(_SHARES))
-        around = Counter(part for each in self._around for part in each)
+        around = Counter([part for each in self._around for part in each])
         for part, ratios in self._evidence.items():
             by_chance = around[part] / len(self._around)
             for nth, share in enumerate(_SHARES):
