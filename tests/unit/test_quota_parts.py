@@ -118,4 +118,4 @@ def test_a_part_that_was_silent_never_has_a_quota(
             assert slot is None or slot not in silent
         elif nth > 5:  # fewer are not looked at
             silent.add(f"{HOST} {segment}".lower())
-        splits.served(HOST, url, outcome)
+        splits.answered(HOST, url, Permit(nth, paced=True), outcome, nth)
