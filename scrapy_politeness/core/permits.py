@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from scrapy_politeness.core.leases import FURTHEST, Leases
 from scrapy_politeness.core.pace import Pace
@@ -23,6 +23,40 @@ class Referable:
     __slots__ = ("__weakref__",)
 
 
+class Pacing(Protocol):
+    """When the next request may go. ``interval`` is the spacing to keep on average,
+    ``floor`` one that no two requests may undercut; both may change at any time."""
+
+    def ready_at(self, interval: float, floor: float = 0.0) -> float: ...
+
+    def has_permit(self, now: float, shared: object = ()) -> bool:
+        """Tell whether one more is paid for, with those ``shared`` budgets."""
+
+    def claimable_at(
+        self,
+        claims: int,
+        since: float,
+        interval: float,
+        floor: float = 0.0,
+        way: float = 0.0,
+    ) -> float:
+        """From when on one more request may be handed out, to be sent at once, while
+        ``claims`` are on their way; infinite until something was sent or granted."""
+
+    def idle_at(self, interval: float, floor: float = 0.0) -> float:
+        """From when on it is as if there had never been a request."""
+
+    def take(self, now: float, interval: float, floor: float = 0.0) -> float:
+        """Let one through; return for how long it could have gone already."""
+
+    def restart(self, now: float) -> None:
+        """Count the spacing from now, as if a request had just started."""
+
+    def pause_until(self, until: float, interval: float) -> None: ...
+
+    def forget_pause(self) -> None: ...
+
+
 @dataclass(eq=False, slots=True)
 class Permits:
     """A process on its own paces itself. One that has joined others sends by leases of
@@ -38,7 +72,7 @@ class Permits:
 
     burst: int = 1
     windows: Sequence[Window] = ()
-    pace: Pace | Leases | Turns = field(init=False)
+    pace: Pacing = field(init=False)
     leases: Leases | None = None
     is_joined: bool = False
     share: int = 1
