@@ -13,6 +13,7 @@ from collections import deque
 from dataclasses import field, fields
 from enum import Enum
 from functools import cache, partial
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 if TYPE_CHECKING:
@@ -30,8 +31,12 @@ _LONGEST = 1000
 
 _KIND = "kind"
 
-# Of an array, whole tenths are saved, which is exact enough.
+# Of an array, whole tenths are saved, which is exact enough, and each as the difference
+# from the one before, which is short.
 _PARTS = 10
+
+# Of other numbers, so many digits are: hundredths of a second, of the time since 1970.
+_DIGITS = 12
 
 # An array of numbers.
 row = cast("Callable[[Iterable[float]], array[float]]", partial(array, "d"))
@@ -60,9 +65,12 @@ def freeze(thing: Any) -> Any:
     if isinstance(thing, Enum):
         return thing.value
     if isinstance(thing, array):
-        return [round(value * _PARTS) for value in thing]
+        tenths = [round(value * _PARTS) for value in thing]
+        return [here - before for before, here in pairwise((0, *tenths))]
     if isinstance(thing, list | tuple | deque):
         return [freeze(item) for item in thing]
+    if isinstance(thing, float):
+        return float(f"{thing:.{_DIGITS}g}")
     return thing
 
 
@@ -156,4 +164,6 @@ def _tuple_of(kinds: tuple[Kind, ...]) -> Callable[[Any], tuple[Any, ...]]:
 def row_of(count: int, kind: Kind) -> Callable[[Any], array[float]]:
     """Read an array of ``count`` numbers."""
     read = _tuple_of((number,) * count)
-    return lambda value: row(kind(tenths / _PARTS) for tenths in read(value))
+    return lambda value: row(
+        kind(tenths / _PARTS) for tenths in accumulate(read(value))
+    )

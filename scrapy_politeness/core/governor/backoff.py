@@ -18,6 +18,9 @@ _MOST_DOUBLINGS = 64
 _LONGEST_GUESS = 25.0
 _SHARE_OF_OUTAGE = 0.05
 
+# A refusal that is less likely than this to be meant does not lengthen the next pause.
+_MEANT = 0.1
+
 # How likely another reason than bad luck is, of any row of refusals.
 _REASON = 3e-4
 
@@ -29,22 +32,24 @@ def likely_meant(luck: float) -> float:
 
 
 class Backoff:
-    """base * 2^n for the n-th refusal in a row, up to a maximum; or what the host asks
-    for."""
+    """base * 2^n after n refusals in a row that were meant, up to a maximum; or what
+    the host asks for."""
 
-    __slots__ = ("_base", "_max", "_since", "in_a_row")
+    __slots__ = ("_base", "_max", "_meant", "_since", "in_a_row")
 
     def __init__(self, base: float, maximum: float) -> None:
         self._base = base
         self._max = maximum
         self.in_a_row = 0
+        # How many of those were meant.
+        self._meant = 0
         self._since = math.inf
 
     def shape(self) -> dict[str, object]:
-        return {"in_a_row": whole, "_since": number}
+        return {"in_a_row": whole, "_meant": whole, "_since": number}
 
     def served(self) -> None:
-        self.in_a_row = 0
+        self.in_a_row = self._meant = 0
         self._since = math.inf
 
     def weight(self, unlucky: float) -> float:
@@ -63,7 +68,7 @@ class Backoff:
         """Return for how many seconds to pause. ``meant`` is how likely the refusal has
         to do with us, from 0 to 1: bad luck calls for no pause. ``waited`` is how long
         the refusal has taken: a timeout was a pause already."""
-        doublings = min(self.in_a_row, _MOST_DOUBLINGS)
+        doublings = min(self._meant, _MOST_DOUBLINGS)
         own = min(self._base * 2.0**doublings * (1 + _JITTER * chance), self._max)
         self._since = min(self._since, now)
         longest = max(_LONGEST_GUESS, _SHARE_OF_OUTAGE * (now - self._since))
@@ -72,6 +77,7 @@ class Backoff:
             own = max(0.0, own - waited)
         own *= meant
         self.in_a_row += 1
+        self._meant += meant > _MEANT
         if asked is None:
             return own
         # A host that refuses again right after its own Retry-After rounds it down or

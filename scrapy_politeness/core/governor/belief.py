@@ -49,7 +49,11 @@ from scrapy_politeness.core.governor.cells import (
     most_worth,
     quantiles,
 )
-from scrapy_politeness.core.governor.limiters import Buckets, Windows
+from scrapy_politeness.core.governor.limiters import (
+    Buckets,
+    FixedWindows,
+    SlidingWindows,
+)
 from scrapy_politeness.core.governor.luck import Luck
 from scrapy_politeness.core.snapshot import (
     amount,
@@ -67,6 +71,7 @@ if TYPE_CHECKING:
     from array import array
     from collections.abc import Sequence
 
+    from scrapy_politeness.core.governor.limiters import Windows
     from scrapy_politeness.core.governor.luck import Chances
 
 # The bursts between which a cell's lies. Most limiters let 1 to 100 through at once;
@@ -75,7 +80,13 @@ _BURSTS = (1.5, 6.0, 25.0, 128.0)
 
 # Seconds: of those hosts that count by windows, most have one of these.
 _WINDOWS = (1.0, 10.0, 60.0)
-_ROWS = len(_BURSTS) - 1 + len(_WINDOWS)
+
+# Many count by the minute, from its beginning to its end. What that explains is mostly
+# explained by others as well; so it has to prove itself, at first.
+_FIXED = 60.0
+_RARE = 4.0
+
+_ROWS = len(_BURSTS) + len(_WINDOWS)
 
 # By how much less likely a limit is with each factor of e below the start rate, at
 # first: somebody has chosen that with hosts like this one in mind.
@@ -89,13 +100,13 @@ _TINY = 1e-300
 # second; but for no more seconds than a third of the requests: a host that is asked
 # rarely does not show much.
 _MEMORY = 2000.0
-_LEAK = 0.01
+_LEAK = 0.003
 _REQUESTS_PER_SECOND = 3.0
 _MOST_LEAK = 0.25
 
 # The longer a limit has not shown itself, the more leaks: twice as much after this many
-# seconds, five times as much after twice as many.
-_UNSEEN = 150.0
+# of these seconds, nine times as much after twice as many.
+_UNSEEN = 70.0
 
 # From here on, a refusal is rather a limit's than bad luck.
 _LIKELY = 0.5
@@ -137,13 +148,14 @@ class Belief:
         "_buckets",
         "_count",
         "_evidence",
+        "_fixed",
         "_gap",
         "_limits",
         "_luck",
         "_rate",
         "_refused",
-        "_seen_at",
         "_since_leak",
+        "_unseen",
         "_until",
         "_windows",
         "leaked_at",
@@ -152,13 +164,15 @@ class Belief:
     def __init__(self, rate: float, start_rate: float, now: float) -> None:
         self._move(rate)
         self._buckets = [Buckets(CELLS, *bursts) for bursts in pairwise(_BURSTS)]
-        self._windows = [Windows(seconds) for seconds in _WINDOWS]
+        self._windows = [SlidingWindows(seconds) for seconds in _WINDOWS]
+        self._fixed = FixedWindows(_FIXED)
         prior = [
             _BELOW_START * min(0.0, math.log(limit / start_rate))
             for limit in self._limits
         ]
         # Of each row, first those of the buckets, cell by cell.
-        self._evidence = [row(prior) for _ in range(_ROWS)]
+        self._evidence = [row(prior) for _ in range(_ROWS - 1)]
+        self._evidence.append(row(value - _RARE for value in prior))
         self._luck = Luck(_ROWS, CELLS)
         # Requests that were served, but have not been looked at, the last at _until.
         self._at = self._until = now
@@ -169,8 +183,8 @@ class Belief:
         self._gap = 0.0
         # Requests since the last leak.
         self._since_leak = 0
-        # When a limit has last shown itself, it seems.
-        self._seen_at = now
+        # For how many seconds no limit has shown itself, it seems.
+        self._unseen = 0.0
         self.leaked_at = now
 
     def __repr__(self) -> str:
@@ -183,6 +197,7 @@ class Belief:
             "rate": _rate,
             "_buckets": listing(*map(part, self._buckets)),
             "_windows": listing(*map(part, self._windows)),
+            "_fixed": part(self._fixed),
             "_evidence": listing(*[row_of(CELLS, _evidence)] * _ROWS),
             "_luck": part(self._luck),
             "_at": finite,
@@ -190,7 +205,7 @@ class Belief:
             "_count": whole,
             "_refused": series(finite),
             "_gap": amount,
-            "_seen_at": finite,
+            "_unseen": amount,
             "_since_leak": whole,
             "leaked_at": finite,
         }
@@ -208,7 +223,7 @@ class Belief:
         """A request that was sent then was served."""
         self._count += 1
         self._until = max(self._until, at)
-        for window in self._windows:
+        for window in self._all_windows:
             window.add(at)
         if self._count >= _BATCH:
             self._look()
@@ -216,6 +231,7 @@ class Belief:
     def add_refused(self, at: float) -> None:
         """A request that was sent then was refused, which says nothing new; but some
         hosts count those as well."""
+        self._fixed.refuse_again(at)
         at = round(at, _DECIMALS)
         self._refused = [*self._refused[1 - _MOST_REFUSED :], at]
 
@@ -244,7 +260,7 @@ class Belief:
             for cell, (_, chance) in enumerate(of_row):
                 evidence[cell] += math.log(chance)
         of_windows = self._evidence[len(self._buckets) :]
-        for window, evidence in zip(self._windows, of_windows, strict=True):
+        for window, evidence in zip(self._all_windows, of_windows, strict=True):
             window.refuse(self._limits, at, evidence, self._refused)
         if said:
             self.add_refused(at)
@@ -252,7 +268,7 @@ class Belief:
         cause = by_limit / by_any
         self._luck.refused(chances, said, cause)
         if cause > _LIKELY:
-            self._seen_at = max(self._seen_at, at)
+            self._unseen = 0.0
         return cause
 
     def measured(self, least: float, most: float, weight: float) -> None:
@@ -279,14 +295,14 @@ class Belief:
         shown = min(seconds, self._since_leak / _REQUESTS_PER_SECOND)
         self._since_leak = 0
         fade = math.exp(-shown / _MEMORY)
-        unseen = max(0.0, now - self._seen_at) / _UNSEEN
-        share = min(_MOST_LEAK, _LEAK * shown * (1 + unseen**2))
+        self._unseen += shown
+        share = min(_MOST_LEAK, _LEAK * shown * (1 + (self._unseen / _UNSEEN) ** 3))
         weights = [[math.exp(fade * e) for e in cells] for cells in self._evidence]
         forgotten = 1 - math.exp(-_FORGET * seconds)
         total = sum(
             w * d for cells in weights for w, d in zip(cells, WIDTHS, strict=True)
         )
-        for window in self._windows:
+        for window in self._all_windows:
             window.forget(forgotten)
         trace = forgotten * total / (_ROWS * sum(WIDTHS))
         self._evidence = [
@@ -368,6 +384,10 @@ class Belief:
         """How many requests per second were served lately."""
         return max(window.rate for window in self._windows[1:])
 
+    @property
+    def _all_windows(self) -> tuple[Windows, ...]:
+        return (*self._windows, self._fixed)
+
     def _move(self, rate: float) -> None:
         self._rate = rate
         self._limits = [rate * math.exp(edge) for edge in EDGES]
@@ -386,7 +406,7 @@ class Belief:
         for bucket, evidence in zip(self._buckets, self._evidence, strict=False):
             bucket.serve(self._limits, seconds, count, evidence)
         of_windows = self._evidence[len(self._buckets) :]
-        for window, evidence in zip(self._windows, of_windows, strict=True):
+        for window, evidence in zip(self._all_windows, of_windows, strict=True):
             window.serve(self._limits, count, evidence)
 
     def _expected(self, chances: Chances) -> tuple[float, float]:
@@ -410,7 +430,8 @@ class Belief:
         seconds = at - self._at if at > self._at else self._gap
         full = [bucket.empty(self._limits, seconds) for bucket in self._buckets]
         full += [
-            window.full(self._limits, at, self._refused) for window in self._windows
+            window.full(self._limits, at, self._refused, said is True)
+            for window in self._all_windows
         ]
         return self._luck.chances(full, otherwise, said)
 

@@ -468,6 +468,7 @@ class Governor:
         for (start, served), end in zip(self._levels, [*ends, at], strict=False):
             for number_of in range(min(served, _MOST_REPLAYED), 0, -1):
                 belief.served(end - number_of * (end - start) / served)
+        self._levels = []
         return belief
 
     def _learn(self, now: float, idle: float = 0.0) -> None:

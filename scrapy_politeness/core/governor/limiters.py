@@ -21,6 +21,7 @@ from scrapy_politeness.core.snapshot import (
     positive,
     row,
     row_of,
+    whole,
 )
 
 if TYPE_CHECKING:
@@ -49,6 +50,20 @@ _BLURRED = 0.2
 # window shorter than this, in seconds, before that matters.
 _COUNTS_ALL = 0.3
 _LONG = 30.0
+
+# A long window need not slide smoothly: many hosts count by parts of it, and refuse a
+# little too early with this likelihood.
+_NEARLY_FULL = 1.02
+_TOO_EARLY = 0.05
+
+# At either end of a fixed window, one request may be counted in another than it was
+# sent in.
+_MISPLACED = 1.0
+
+# Where a host serves again so soon, in seconds, or with a silence that is so small a
+# share of a window, the window has hardly ended in between.
+_SOON = 0.1
+_UNLIKELY = 1 / 60
 
 # A window with fewer is a bucket.
 _FEWEST = 5.0
@@ -116,71 +131,28 @@ class Buckets:
 
 @dataclass(eq=False, slots=True)
 class Windows:
-    """Windows of one length that slide, with limits of all rates: a host that has
-    served as many within the last window serves no more.
+    """Windows of one length, with limits of all rates: a host that has served as many
+    in this window serves no more.
 
     Of each cell all rates are equally likely, but for the two that the ``_floor`` and
     the ``_roof`` lie in: what has been served lately, and what was refused.
     """
 
     _seconds: float
-    # What was served in each part of the window, the newest last, and one more.
-    _counts: list[int] = field(default_factory=lambda: [0] * (_PARTS + 1))
-    _total: int = 0
-    # The time, in parts, up to which that is.
-    _place: float = kept(amount, 0.0)
-    # The most and the fewest that were in a window when one more was served, since the
-    # last look.
-    _peak: float = kept(amount, 0.0)
-    _trough: float = kept(number, math.inf)
     _floor: float = kept(amount, 0.0)
     _roof: float = kept(positive, math.inf)
 
-    def shape(self) -> dict[str, object]:
-        return {"counts": _read_counts, **kinds_of(Windows)}
-
-    @property
-    def counts(self) -> str:
-        most = len(_DIGITS) - 1
-        return "".join(_DIGITS[min(count, most)] for count in self._counts)
-
-    @counts.setter
-    def counts(self, counts: str) -> None:
-        self._counts = [_DIGITS.index(digit) for digit in counts]
-        self._total = sum(self._counts)
-
     def add(self, at: float) -> None:
         """A request that was sent then was served."""
-        inside = self.count(at)
-        if inside > self._peak:
-            self._peak = inside
-        if inside < self._trough:
-            self._trough = inside
-        self._counts[-1] += 1
-        self._total += 1
-
-    @property
-    def rate(self) -> float:
-        """Of what was served within the last window."""
-        return self._total / self._seconds
-
-    def count(self, at: float) -> float:
-        """How many were served within a window that ends then."""
-        place = max(self._place, at * _PARTS / self._seconds)
-        passed = min(int(place) - int(self._place), _PARTS + 1)
-        if passed:
-            self._counts = [*self._counts[passed:], *([0] * passed)]
-            self._total = sum(self._counts)
-        self._place = place
-        return self._total - (place - int(place)) * self._counts[0]
+        raise NotImplementedError
 
     def serve(
         self, limits: Sequence[float], count: int, evidence: array[float]
     ) -> None:
         """Take the evidence from cells that would have refused what was served."""
-        least = _limit(self._peak) / self._seconds
-        always = bisect_left(limits, _limit(self._trough) / self._seconds)
-        self._peak, self._trough = 0.0, math.inf
+        peak, trough = self._extremes()
+        least = _limit(peak) / self._seconds
+        always = bisect_left(limits, _limit(trough) / self._seconds)
         cells = bisect_left(limits, least)
         for cell in range(cells - 1):
             if cell < always - 1:
@@ -199,21 +171,39 @@ class Windows:
             self._roof = math.inf
 
     def full(
-        self, limits: Sequence[float], at: float, refused: Sequence[float]
+        self, limits: Sequence[float], at: float, refused: Sequence[float], said: bool
     ) -> list[float]:
         """The share of each cell that refuses a request sent then, where those sent at
         these times were ``refused`` before."""
-        shares = self._full(limits, self._most(at))
-        besides = self._refused_before(at, refused)
-        if besides:
-            of_all = self._full(limits, self._most(at, besides))
-            shares = [
-                share + _COUNTS_ALL * (with_all - share)
-                for share, with_all in zip(shares, of_all, strict=True)
-            ]
-        return shares
+        return self._below(limits, self._most(at))
 
-    def _full(self, limits: Sequence[float], most: float) -> list[float]:
+    def refuse(
+        self,
+        limits: Sequence[float],
+        at: float,
+        evidence: array[float],
+        refused: Sequence[float],
+    ) -> None:
+        """A request that was sent then was refused."""
+        self._roof = self._most(at)
+        for cell in range(bisect_left(limits, _FEWEST / self._seconds)):
+            evidence[cell] = -math.inf
+
+    def forget(self, share: float) -> None:
+        self._floor *= 1 - share
+        self._roof *= 1 + share
+
+    def _extremes(self) -> tuple[float, float]:
+        """The most and the fewest that were in a window when one more was served,
+        since this was last asked."""
+        raise NotImplementedError
+
+    def _most(self, at: float, besides: int = 0) -> float:
+        """The highest limit that refuses a request sent then, if as many more count as
+        are given ``besides``."""
+        raise NotImplementedError
+
+    def _below(self, limits: Sequence[float], most: float) -> list[float]:
         """The share of each cell that lies below that limit."""
         cells = bisect_left(limits, most)
         shares = [1.0] * cells + [0.0] * (len(limits) - cells)
@@ -224,6 +214,65 @@ class Windows:
         shares[-1] = 0.0
         return shares
 
+    def _part(self, limits: Sequence[float], cell: int) -> tuple[float, float]:
+        """What is left of that cell."""
+        low, high = limits[cell], limits[cell + 1]
+        return max(low, self._floor), self._roof if low < self._roof < high else high
+
+
+@dataclass(eq=False, slots=True)
+class SlidingWindows(Windows):
+    """What was served within the last so many seconds counts, at any time."""
+
+    # What was served in each part of the window, the newest last, and one more.
+    _counts: list[int] = field(default_factory=lambda: [0] * (_PARTS + 1))
+    _total: int = 0
+    # The time, in parts, up to which that is.
+    _place: float = kept(amount, 0.0)
+    _peak: float = kept(amount, 0.0)
+    _trough: float = kept(number, math.inf)
+
+    def shape(self) -> dict[str, object]:
+        return {"counts": _read_counts, **kinds_of(SlidingWindows)}
+
+    @property
+    def counts(self) -> str:
+        most = len(_DIGITS) - 1
+        return "".join(_DIGITS[min(count, most)] for count in self._counts)
+
+    @counts.setter
+    def counts(self, counts: str) -> None:
+        self._counts = [_DIGITS.index(digit) for digit in counts]
+        self._total = sum(self._counts)
+
+    @property
+    def rate(self) -> float:
+        """Of what was served within the last window."""
+        return self._total / self._seconds
+
+    def add(self, at: float) -> None:
+        inside = self._count(at)
+        if inside > self._peak:
+            self._peak = inside
+        if inside < self._trough:
+            self._trough = inside
+        self._counts[-1] += 1
+        self._total += 1
+
+    def full(
+        self, limits: Sequence[float], at: float, refused: Sequence[float], said: bool
+    ) -> list[float]:
+        most = self._most(at)
+        shares = self._below(limits, most)
+        if said and self._seconds >= _LONG:
+            nearly = self._below(limits, most * _NEARLY_FULL)
+            shares = _mixed(shares, nearly, _TOO_EARLY)
+        besides = self._refused_before(at, refused)
+        if besides:
+            of_all = self._below(limits, self._most(at, besides))
+            shares = _mixed(shares, of_all, _COUNTS_ALL)
+        return shares
+
     def refuse(
         self,
         limits: Sequence[float],
@@ -231,31 +280,134 @@ class Windows:
         evidence: array[float],
         refused: Sequence[float],
     ) -> None:
-        """A request that was sent then was refused."""
+        Windows.refuse(self, limits, at, evidence, refused)
         self._roof = self._most(at, self._refused_before(at, refused))
-        for cell in range(bisect_left(limits, _FEWEST / self._seconds)):
-            evidence[cell] = -math.inf
 
-    def forget(self, share: float) -> None:
-        self._floor *= 1 - share
-        self._roof *= 1 + share
+    def _extremes(self) -> tuple[float, float]:
+        found = self._peak, self._trough
+        self._peak, self._trough = 0.0, math.inf
+        return found
+
+    def _most(self, at: float, besides: int = 0) -> float:
+        # One that is known late, such as a timeout, was sent among as many as the last.
+        is_late = at * _PARTS / self._seconds < self._place
+        return _limit(self._count(at) - is_late + besides) / self._seconds
+
+    def _count(self, at: float) -> float:
+        """How many were served within a window that ends then."""
+        place = max(self._place, at * _PARTS / self._seconds)
+        passed = min(int(place) - int(self._place), _PARTS + 1)
+        if passed:
+            self._counts = [*self._counts[passed:], *([0] * passed)]
+            self._total = sum(self._counts)
+        self._place = place
+        return self._total - (place - int(place)) * self._counts[0]
 
     def _refused_before(self, at: float, refused: Sequence[float]) -> int:
         if self._seconds < _LONG:
             return 0
         return sum(at - self._seconds < sent_at < at for sent_at in refused)
 
-    def _most(self, at: float, besides: int = 0) -> float:
-        """The highest limit that refuses a request sent then, if as many more count as
-        are given ``besides``. One that is known late, such as a timeout, was sent among
-        as many as the last."""
-        is_late = at * _PARTS / self._seconds < self._place
-        return _limit(self.count(at) - is_late + besides) / self._seconds
 
-    def _part(self, limits: Sequence[float], cell: int) -> tuple[float, float]:
-        """What is left of that cell."""
-        low, high = limits[cell], limits[cell + 1]
-        return max(low, self._floor), self._roof if low < self._roof < high else high
+@dataclass(eq=False, slots=True)
+class FixedWindows(Windows):
+    """One window ends where the next begins, and there the count begins at zero. A host
+    shows by its silence when that is: between the last refusal and the first success
+    after it."""
+
+    # This window began between these.
+    _from: float = kept(number, -math.inf)
+    _to: float = kept(number, -math.inf)
+    # What was served in this window or in the one before, for sure in this one, and in
+    # this one or in the next.
+    _before: int = kept(whole, 0)
+    _inside: int = kept(whole, 0)
+    _after: int = kept(whole, 0)
+    # When it has last refused, if it has served nothing since.
+    _refused_at: float = kept(number, math.inf)
+    # How likely it was that a window ended in the last silence.
+    _likely: float = kept(positive, 1.0)
+
+    def shape(self) -> dict[str, object]:
+        return dict(kinds_of(FixedWindows))
+
+    def add(self, at: float) -> None:
+        if self._to == -math.inf:
+            self._from = self._to = at
+        self._roll(at)
+        if self._refused_at < at:
+            self._begin(self._refused_at, at)
+        if at < self._from + self._seconds:
+            self._inside += 1
+        else:
+            self._after += 1
+
+    def serve(
+        self, limits: Sequence[float], count: int, evidence: array[float]
+    ) -> None:
+        if self._likely < 1:
+            # A window that was full serves again.
+            for cell in range(bisect_left(limits, self._roof)):
+                evidence[cell] += math.log(self._likely)
+            self._likely = 1.0
+        Windows.serve(self, limits, count, evidence)
+
+    def refuse_again(self, at: float) -> None:
+        """A request that was sent then was refused, after others."""
+        self._refused_at = at
+
+    def refuse(
+        self,
+        limits: Sequence[float],
+        at: float,
+        evidence: array[float],
+        refused: Sequence[float],
+    ) -> None:
+        Windows.refuse(self, limits, at, evidence, refused)
+        self._refused_at = at
+
+    def _extremes(self) -> tuple[float, float]:
+        # A window that has served more has not been forgotten with the next.
+        most = max(
+            self._inside - 1 - _MISPLACED, self._floor * self._seconds - _BLURRED
+        )
+        return most, most
+
+    def _most(self, at: float, besides: int = 0) -> float:
+        self._roll(at)
+        return _limit(self._before + self._inside + self._after) / self._seconds
+
+    def _roll(self, at: float) -> None:
+        passed = (at - self._to) // self._seconds if self._to > -math.inf else 0.0
+        if passed >= 1:
+            self._from += passed * self._seconds
+            self._to += passed * self._seconds
+            self._before = self._after if passed == 1 else 0
+            self._inside = self._after = 0
+
+    def _begin(self, least: float, most: float) -> None:
+        """A window may have begun between these."""
+        self._refused_at = math.inf
+        for passed in (self._seconds, 0.0):
+            low, high = max(least, self._from + passed), min(most, self._to + passed)
+            if low <= high:
+                break
+        else:
+            low, high = least, most
+            self._likely = max(most - least, _SOON) / self._seconds
+            if self._likely < _UNLIKELY:
+                return
+        self._from, self._to = low, high
+        self._before = self._inside = self._after = 0
+
+
+def _mixed(
+    usual: Sequence[float], other: Sequence[float], likelihood: float
+) -> list[float]:
+    return [
+        share + likelihood * (else_share - share)
+        for share, else_share in zip(usual, other, strict=True)
+    ]
 
 
 def _limit(count: float) -> float:
