@@ -19,6 +19,7 @@ from scrapy_politeness.core.snapshot import freeze, thaw
 from scrapy_politeness.simulator import (
     ConnectionLimit,
     Downtime,
+    FixedWindow,
     RandomFailures,
     RetryAfter,
     Server,
@@ -271,6 +272,22 @@ def test_a_host_that_never_refused_costs_no_memory() -> None:
 def a_life(seed: int, seconds: float = 300.0) -> Crawl:
     server = RandomFailures(TokenBucket(6.0, 8), 0.02, refused(), seed=seed)
     return crawled(server, seconds, seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_host_that_refuses_costs_little_memory(seed: int) -> None:
+    state = freeze(a_life(seed).governor)
+    assert len(json.dumps(state, separators=(",", ":"))) < 4096
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_host_that_counts_minute_by_minute_is_found_out(seed: int) -> None:
+    server = FixedWindow(120, 60.0, phase=12.0 * seed)
+    crawl = Crawl(Bounds(max_rate=10.0))
+    report = simulate([crawl], server, seconds=1800.0, seed=seed)
+    assert crawl.governor.likely_limit == pytest.approx(2.0, rel=0.1)
+    assert report.efficiency >= 0.85
+    assert report.refusals_per_100 <= 1.5
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -68,7 +68,7 @@ def run(server: Server, seed: int, seconds: float = 3600.0) -> Results:
         (lambda: TokenBucket(4.0, 20), 0.97, 0.5),
         (lambda: TokenBucket(1.0, 5), 0.97, 0.5),
         (lambda: TokenBucket(0.2, 3), 0.85, 1.5),
-        (lambda: FixedWindow(120, 60.0, phase=12.0), 0.96, 1.0),
+        (lambda: FixedWindow(120, 60.0, phase=12.0), 0.96, 0.5),
         (lambda: FixedWindow(200, 10.0, phase=2.0), 0.96, 0.5),
         (lambda: SlidingWindow(120, 60.0), 0.88, 0.5),
         (lambda: SlidingWindow(20, 1.0), 0.93, 0.5),

@@ -4,9 +4,9 @@ Theory of operation
 -------------------
 Each *cell* of the bank is a guess: the limit lies between two rates, and it is kept by
 a token bucket with a burst between two sizes, or by a sliding window of some length,
-which may count what it refuses, too. The cell runs that limiter (``limiters``) along
-with the real requests. So each cell predicts what the host does next, and is worth as
-much as its predictions were.
+which may count what it refuses, too, or minute by minute. The cell runs that limiter
+(``limiters``) along with the real requests. So each cell predicts what the host does
+next, and is worth as much as its predictions were.
 
 ==========  ==========================  =============================================
 the host    the cell's limiter          the cell's evidence
