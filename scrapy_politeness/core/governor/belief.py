@@ -106,7 +106,7 @@ _MOST_LEAK = 0.25
 
 # The longer a limit has not shown itself, the more leaks: twice as much after this many
 # of these seconds, nine times as much after twice as many.
-_UNSEEN = 70.0
+_UNSEEN = 85.0
 
 # From here on, a refusal is rather a limit's than bad luck.
 _LIKELY = 0.5
@@ -430,8 +430,7 @@ class Belief:
         seconds = at - self._at if at > self._at else self._gap
         full = [bucket.empty(self._limits, seconds) for bucket in self._buckets]
         full += [
-            window.full(self._limits, at, self._refused, said is True)
-            for window in self._all_windows
+            window.full(self._limits, at, self._refused) for window in self._all_windows
         ]
         return self._luck.chances(full, otherwise, said)
 

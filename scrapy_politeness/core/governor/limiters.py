@@ -51,10 +51,8 @@ _BLURRED = 0.2
 _COUNTS_ALL = 0.3
 _LONG = 30.0
 
-# A long window need not slide smoothly: many hosts count by parts of it, and refuse a
-# little too early with this likelihood.
-_NEARLY_FULL = 1.02
-_TOO_EARLY = 0.05
+# Seconds: what is known so much later than what was sent after it is late.
+_LATE = 1.0
 
 # At either end of a fixed window, one request may be counted in another than it was
 # sent in.
@@ -171,7 +169,7 @@ class Windows:
             self._roof = math.inf
 
     def full(
-        self, limits: Sequence[float], at: float, refused: Sequence[float], said: bool
+        self, limits: Sequence[float], at: float, refused: Sequence[float]
     ) -> list[float]:
         """The share of each cell that refuses a request sent then, where those sent at
         these times were ``refused`` before."""
@@ -260,17 +258,16 @@ class SlidingWindows(Windows):
         self._total += 1
 
     def full(
-        self, limits: Sequence[float], at: float, refused: Sequence[float], said: bool
+        self, limits: Sequence[float], at: float, refused: Sequence[float]
     ) -> list[float]:
-        most = self._most(at)
-        shares = self._below(limits, most)
-        if said and self._seconds >= _LONG:
-            nearly = self._below(limits, most * _NEARLY_FULL)
-            shares = _mixed(shares, nearly, _TOO_EARLY)
+        shares = self._below(limits, self._most(at))
         besides = self._refused_before(at, refused)
         if besides:
             of_all = self._below(limits, self._most(at, besides))
-            shares = _mixed(shares, of_all, _COUNTS_ALL)
+            shares = [
+                share + _COUNTS_ALL * (with_all - share)
+                for share, with_all in zip(shares, of_all, strict=True)
+            ]
         return shares
 
     def refuse(
@@ -323,7 +320,8 @@ class FixedWindows(Windows):
     _before: int = kept(whole, 0)
     _inside: int = kept(whole, 0)
     _after: int = kept(whole, 0)
-    # When it has last refused, if it has served nothing since.
+    # When it has last served, and refused, if it has served nothing since.
+    _served_at: float = kept(number, -math.inf)
     _refused_at: float = kept(number, math.inf)
     # How likely it was that a window ended in the last silence.
     _likely: float = kept(positive, 1.0)
@@ -337,6 +335,7 @@ class FixedWindows(Windows):
         self._roll(at)
         if self._refused_at < at:
             self._begin(self._refused_at, at)
+        self._served_at = max(self._served_at, at)
         if at < self._from + self._seconds:
             self._inside += 1
         else:
@@ -352,9 +351,17 @@ class FixedWindows(Windows):
             self._likely = 1.0
         Windows.serve(self, limits, count, evidence)
 
+    def full(
+        self, limits: Sequence[float], at: float, refused: Sequence[float]
+    ) -> list[float]:
+        if self._is_late(at):
+            return [0.0] * len(limits)
+        return Windows.full(self, limits, at, refused)
+
     def refuse_again(self, at: float) -> None:
         """A request that was sent then was refused, after others."""
-        self._refused_at = at
+        if at > self._served_at:
+            self._refused_at = at
 
     def refuse(
         self,
@@ -363,8 +370,14 @@ class FixedWindows(Windows):
         evidence: array[float],
         refused: Sequence[float],
     ) -> None:
-        Windows.refuse(self, limits, at, evidence, refused)
-        self._refused_at = at
+        if not self._is_late(at):
+            Windows.refuse(self, limits, at, evidence, refused)
+        self.refuse_again(at)
+
+    def _is_late(self, at: float) -> bool:
+        """Of a request that was sent then, such as a timeout: many others have been
+        served since, and a full window would not have."""
+        return at < self._served_at - _LATE
 
     def _extremes(self) -> tuple[float, float]:
         # A window that has served more has not been forgotten with the next.
@@ -399,15 +412,6 @@ class FixedWindows(Windows):
                 return
         self._from, self._to = low, high
         self._before = self._inside = self._after = 0
-
-
-def _mixed(
-    usual: Sequence[float], other: Sequence[float], likelihood: float
-) -> list[float]:
-    return [
-        share + likelihood * (else_share - share)
-        for share, else_share in zip(usual, other, strict=True)
-    ]
 
 
 def _limit(count: float) -> float:
