@@ -4,8 +4,8 @@ A block costs more than a refusal: nothing is served until it is over. So where 
 began at about the rate that the host is believed to allow, that rate is not tried again
 for a hundred times as long as the block was.
 
-An outage at that rate looks the same, but costs only a few percent of the rate for that
-time. If blocks go on below it, they have nothing to do with the rate.
+A short outage at that rate looks the same, but costs only a few percent of the rate for
+that time. What lasts for hours, or goes on below that rate, has nothing to do with it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ _NEAR = 1.25
 
 _BELOW = 0.93
 _TIMES = 100.0
+
+# Seconds. Hosts shut us out for minutes, seldom for longer than this.
+_LONGEST = 3600.0
+
 _MOST_STRIKES = 3
 
 
@@ -46,7 +50,10 @@ class BlockLimit:
             self.rate = min(self.rate, _BELOW * rate)
 
     def ended(self, now: float) -> None:
-        self._until = now + _TIMES * (now - self._began_at)
+        seconds = now - self._began_at
+        self._until = now + _TIMES * seconds
+        if seconds > _LONGEST:
+            self._forget()
 
     def pass_time(self, now: float) -> None:
         if now > self._until:

@@ -105,8 +105,10 @@ _REQUESTS_PER_SECOND = 3.0
 _MOST_LEAK = 0.25
 
 # The longer a limit has not shown itself, the more leaks: twice as much after this many
-# of these seconds, nine times as much after twice as many.
+# of these seconds, nine times as much after twice as many. However rarely a host is
+# asked, at least this share of the time counts.
 _UNSEEN = 85.0
+_LEAST_SHOWN = 0.1
 
 # From here on, a refusal is rather a limit's than bad luck.
 _LIKELY = 0.5
@@ -295,7 +297,7 @@ class Belief:
         shown = min(seconds, self._since_leak / _REQUESTS_PER_SECOND)
         self._since_leak = 0
         fade = math.exp(-shown / _MEMORY)
-        self._unseen += shown
+        self._unseen += max(shown, _LEAST_SHOWN * seconds)
         share = min(_MOST_LEAK, _LEAK * shown * (1 + (self._unseen / _UNSEEN) ** 3))
         weights = [[math.exp(fade * e) for e in cells] for cells in self._evidence]
         forgotten = 1 - math.exp(-_FORGET * seconds)
