@@ -47,6 +47,7 @@ _DOUBTFUL = 100
 # its message, so that its class says nothing.
 AWAY = (
     exceptions.ConnectionError,
+    exceptions.RedisClusterException,  # no node answers
     exceptions.ResponseError,
     exceptions.TimeoutError,
 )
@@ -212,6 +213,7 @@ class SharedBacklog:
     def clear(self) -> None:
         self._queue.clear()
         self._kept.clear()
+        self._kept_fingerprints.clear()
         self.ready.clear()
         self._failing.clear()
         self._size = 0
@@ -234,7 +236,9 @@ class SharedBacklog:
                     fingerprint=kept.fingerprint,
                 )
             except AWAY as error:
-                if _REFUSED not in str(error):
+                if _REFUSED in str(error):
+                    self._kept_fingerprints.discard(kept.fingerprint)
+                else:
                     self._kept.appendleft(kept)
                 raise
             self._kept_fingerprints.discard(kept.fingerprint)

@@ -249,7 +249,7 @@ class FleetMember:
         """As gate and queue do: all that may go goes, and asks for what is missing."""
         while True:
             now = time.monotonic()
-            look_at = now + 1.0
+            look_at = now + self._fleet.look_every
             for slot in self.slots:
                 route = self._route(slot)
                 while self.pending[slot] and route.may_go(now):
@@ -270,7 +270,7 @@ class FleetMember:
         if ask_at > now:
             return ask_at
         self.sharing.reserve(route)
-        return now + 1.0
+        return now + self._fleet.look_every
 
     def _send(self, route: Route, now: float) -> None:
         self.pending[route.slot] -= 1
@@ -299,15 +299,18 @@ class Fleet:
         url = {"POLITENESS_REDIS_URL": "redis://virtual"}
         self.policy = Policy.read(Settings({**url, **settings}))
         self.hosts = hosts
+        # Seconds after which a process looks around, if nothing has happened.
+        self.look_every = 1.0
         self.members: dict[str, FleetMember] = {}
         self.sent: list[Sent] = []
         self.refused: list[tuple[Sent, Outcome]] = []
-        # What the host answers next, if not a page.
+        # What the host answers next, and otherwise.
         self.answers: list[Outcome] = []
+        self.always = SERVED
         self._count = 0
 
     def outcome(self, slot: Slot) -> Outcome:
-        return self.answers.pop() if self.answers else SERVED
+        return self.answers.pop() if self.answers else self.always
 
     def add(self, pages: int = 10**9) -> FleetMember:
         name = f"process{self._count}"

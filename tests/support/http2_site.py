@@ -10,38 +10,21 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from twisted.internet import reactor as installed
 from twisted.internet import ssl
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Site
 
+from tests.support.certificate import self_signed
+
 ENHANCE_YOUR_CALM = 0xB
 
 
 def certificate() -> Any:
-    """One that nobody else has signed; Scrapy does not mind."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = datetime.now(timezone.utc)
-    signed = (
-        x509.CertificateBuilder(name, name, key.public_key(), serial_number=1)
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .sign(key, hashes.SHA256())
-    )
-    pem = signed.public_bytes(serialization.Encoding.PEM) + key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    return ssl.PrivateCertificate.loadPEM(pem)  # type: ignore[no-untyped-call]
+    """Scrapy does not mind who has signed it."""
+    return ssl.PrivateCertificate.loadPEM(self_signed())  # type: ignore[no-untyped-call]
 
 
 class Pages(Resource):

@@ -557,6 +557,50 @@ def test_links_found_while_redis_is_away_are_kept_and_filtered(
     assert urls(third) == []
 
 
+def test_a_link_that_redis_has_refused_may_be_found_again(
+    filtered: Callable[..., Enqueue], make_queue: Make, redis_server: RedisServer
+) -> None:
+    one = filtered()
+    redis_server.client().set("{quiet:requests}:of:a", "something else")
+    with pytest.raises(ResponseError):
+        one("a/1")
+    redis_server.client().delete("{quiet:requests}:of:a")
+    assert one("a/1")
+    assert len(make_queue()) == 1
+
+
+def test_a_link_that_was_cleared_may_be_found_again(
+    make_queue: Make, crawler: Callable[..., Crawler], redis_server: RedisServer
+) -> None:
+    own = crawler(SCHEDULER_PERSIST=True, REDIS_URL=redis_server.url)
+    queue = make_queue(own)
+    assert own.spider is not None
+    dupefilter = PoliteDupeFilter.from_spider(own.spider)
+    redis_server.say("CONFIG", "SET", "maxmemory", 1)
+    request = page("a/1")
+    assert not dupefilter.request_seen(request)
+    queue.push(request)
+    redis_server.say("CONFIG", "SET", "maxmemory", 0)
+    queue.clear()
+    assert not dupefilter.request_seen(page("a/1"))
+
+
+def test_a_cluster_that_is_gone_loses_nothing(
+    crawler: Callable[..., Crawler], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = crawler(SCHEDULER_PERSIST=True)
+    assert own.spider is not None
+    with redis_cluster(tmp_path) as nodes:
+        client: Any = RedisCluster.from_url(nodes[0].url)
+        queue = PoliteQueue(client, own.spider, "quiet:requests")
+        queue.push(page("a/1"))
+    for path in ("a/2", "b/1"):
+        queue.push(page(path))
+    assert "does not answer" in caplog.text
+    assert len(queue) == 2 + 1
+    client.close()
+
+
 def test_a_cluster_may_keep_what_was_seen_on_another_node(
     crawler: Callable[..., Crawler], tmp_path: Path
 ) -> None:

@@ -60,7 +60,9 @@ def _is_permanent(error: BaseException) -> bool:
     if isinstance(error, ResponseError):
         # The error of a command in a script stands inside the message on old servers.
         return any(text in str(error) for text in (_DATABASE, "NOPERM"))
-    return any(isinstance(cause, ssl.SSLError) for cause in _causes(error))
+    # A handshake may fail for other reasons, too, such as a server that is starting.
+    unverified = ssl.SSLCertVerificationError
+    return any(isinstance(cause, unverified) for cause in _causes(error))
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -46,6 +46,7 @@ local function take_seat(key, members_key, claim, seats)
   for _, member in ipairs(all) do
     if string.match(member, ':(.*)$') == process then
       redis.call('HSET', key, field, seat_in(member))
+      count_seats(key, members_key)
       return seat_in(member), member
     end
     taken[seat_in(member)] = member

@@ -170,7 +170,9 @@ class SharedLearning:
         _, revision, is_saved, text, resets = answer
         if copy is not self._copies.get(slot):
             # Reset meanwhile: this was not to be saved any more, but it has happened.
-            return list(zip(copy.sent, copy.changes, strict=True))
+            # Its pause is over.
+            changes = [change._replace(pause=0.0) for change in copy.changes]
+            return list(zip(copy.sent, changes, strict=True))
         copy.revision = revision
         copy.is_on_its_way = False
         if is_saved or copy.resets is None:

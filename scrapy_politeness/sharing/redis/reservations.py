@@ -112,6 +112,7 @@ class Reservations:
         self._looks: list[tuple[float, int, ref[Slot | Budget]]] = []
         # Since when it has wanted nothing, if it has.
         self._calls_since: WeakKeyDictionary[Slot | Budget, float] = WeakKeyDictionary()
+        self._paused_here: WeakSet[Slot | Budget] = WeakSet()
         self._promises: WeakKeyDictionary[Slot | Budget, float] = WeakKeyDictionary()
         self._order = count()
         self._too_late = 0
@@ -166,6 +167,11 @@ class Reservations:
         ask.leases.is_asked = True
         self._asks[source] = ask
         self._open.update(ask.budgets)
+
+    def paused(self, slot: Slot) -> None:
+        """The host has asked this process for a pause: until all have heard of it, it
+        is repeated often, in case that the server loses it."""
+        self._paused_here.add(slot)
 
     def announce_pauses(self, sources: list[Slot | Budget], now: float) -> None:
         """The server may not know of them."""
@@ -269,15 +275,13 @@ class Reservations:
         stay = 0.0
         if ask.is_call:
             self._calls_since[source] = min(self._calls_since.get(source, now), now)
-            line = min(
-                (source.permits.seat.of if source.permits.seat else 1)
-                * source.terms.slowest,
-                _LONGEST_LINE,
-            )
-            stay = now - self._calls_since[source] - line
-            stay = max(_FIRST_STAY, min(stay, _LONGEST_STAY))
+            known_for = now - self._calls_since[source]
+            if source in self._paused_here:
+                known_for -= _line(source)
+            stay = max(_FIRST_STAY, min(known_for, _LONGEST_STAY))
         else:
             self._calls_since[source] = math.inf
+            self._paused_here.discard(source)
         lead = micros(self._round_trip.back)
         patience = PATIENCE + 2 * self._round_trip.usual
         heard_until = self._clock.at(now + patience) if self._clock.is_known else 0.0
@@ -307,12 +311,12 @@ class Reservations:
         return Call("grant", keys, arguments)
 
     def _longest_promise(self, source: Slot | Budget, stay: float) -> float:
-        """Return how long to promise at most to send nothing without a lease. It grows
-        from call to call: if the answer is lost, nothing is sent for that long."""
+        """Return how long to promise at most to send nothing without a lease: if the
+        answer is lost, nothing is sent for that long."""
         if not source.terms.step:
             return _LONGEST_LINE
         last = self._promises.get(source, 0.0)
-        growing = max(_FIRST_STAY, 2 * source.terms.slowest, _GROWTH * last)
+        growing = max(_FIRST_STAY, _GROWTH * last, _GROWTH * _line(source))
         return min(max(stay, growing), _LONGEST_LINE)
 
     def _needs(self, ask: Ask) -> int:
@@ -434,6 +438,12 @@ class Reservations:
                 at = min(permits.promised_until - _EARLY, now + _CALL_EVERY)
                 self._call_at[source] = at
                 self._plan_look(source, math.inf)
+
+
+def _line(source: Slot | Budget) -> float:
+    """Return how long it takes until all processes have had their turn, in seconds."""
+    members = source.permits.seat.of if source.permits.seat else 1
+    return min(members * source.terms.slowest, _LONGEST_LINE)
 
 
 def _arguments(
