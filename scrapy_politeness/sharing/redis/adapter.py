@@ -277,8 +277,13 @@ class RedisSharing:
                 self._hear(ask, granted, sent_at, received_at)
             for waiting in ask.waiting:
                 waiting.announce()
-        if self._round_trip.is_too_long or self._reservations.come_too_late:
+        if self._round_trip.is_too_long:
             raise _too_far(self._round_trip.usual)
+        if self._reservations.come_too_late:
+            raise UnavailableError(
+                "permits arrive too late to be used: it is too far away, or this "
+                "process is too busy"
+            )
 
     def _hear(
         self, ask: Ask, granted: Granted, sent_at: float, received_at: float

@@ -116,6 +116,7 @@ class Reservations:
         self._promises: WeakKeyDictionary[Slot | Budget, float] = WeakKeyDictionary()
         self._order = count()
         self._too_late = 0
+        self._late_at = -math.inf
 
     def __len__(self) -> int:
         return len(self._asks)
@@ -384,7 +385,11 @@ class Reservations:
         ]
         if granted:
             is_late = granted[-1].at + grace(terms.slowest) < received_at
-            self._too_late = self._too_late + 1 if is_late else 0
+            if not is_late:
+                self._too_late = 0
+            elif received_at > self._late_at:  # of one answer to many, once
+                self._too_late += 1
+                self._late_at = received_at
         next_at = max(local(max(answer.nexts)), received_at + _SHORTEST_WAIT)
         in_line = answer.waiting > 1
         leases.grant(granted, next_at, terms.slowest, in_line=in_line)
