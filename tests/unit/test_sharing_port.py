@@ -22,14 +22,16 @@ from scrapy_politeness.core.route import Route
 from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.sharing.alone import Alone
 from scrapy_politeness.sharing.redis.adapter import RedisSharing
+from scrapy_politeness.sharing.redis.connection import Connection
 from tests.support.redis_server import RedisServer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 
     from scrapy_politeness.core.governor.host_model import Change
     from scrapy_politeness.core.outcome import Permit
     from scrapy_politeness.sharing.port import Sharing
+    from scrapy_politeness.sharing.redis.connection import Call
 
 T = TypeVar("T")
 
@@ -245,6 +247,45 @@ def test_one_that_was_never_started_can_be_closed(
         await adapter().close()
 
     run(crawl())
+
+
+def test_what_was_asked_together_is_doubted_together_when_the_clock_is_set_forward(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.client().flushall()
+    answer_calls, set_by = Connection.run, 0
+    doubted: set[str] = set()
+
+    async def run_later(self: Connection, calls: Sequence[Call]) -> list[Any]:
+        nonlocal set_by
+        grants = [call for call in calls if call.script == "grant"]
+        if len(grants) == 2:
+            # By so little that the server itself does not notice.
+            set_by = 400_000
+        doubted.update(call.keys[1] for call in grants if call.arguments[-1] == 2)
+        answers = await answer_calls(self, calls)
+        return [
+            [answer[0] + set_by, *answer[1:]] if isinstance(answer, list) else answer
+            for answer in answers
+        ]
+
+    async def crawl() -> None:
+        async with started(redis_sharing(server.url)) as process:
+            await process.send()
+            others = [
+                Slot(f"{n}.example.org", BOUNDS, spacing=0.0, concurrency=8)
+                for n in range(2)
+            ]
+            for slot in others:
+                process.sharing.join(slot, f"slot:{slot.key}")
+                process.sharing.reserve(Route(slot))
+            deadline = time.monotonic() + PATIENCE
+            while len(doubted) < 3 and time.monotonic() < deadline:
+                await asyncio.sleep(0.05)
+
+    monkeypatch.setattr(Connection, "run", run_later)
+    run(crawl())
+    assert len(doubted) == 3
 
 
 class TestTwoProcesses:

@@ -269,8 +269,9 @@ class RedisSharing:
             slot.announce()
         for (ask, _), answer in zip(asks, answers[len(reports) :], strict=True):
             there = read_time(answer)
-            was_set = self._learn_clock(sent_at, received_at, there)
-            if was_set or answer == there:
+            self._learn_clock(sent_at, received_at, there)
+            # Only the first answer after that shows that the clock was set.
+            if answer == there or ask.is_outdated:
                 self._reservations.withdraw(ask, received_at)
             else:
                 granted = self._reservations.read(ask, answer)
@@ -299,12 +300,9 @@ class RedisSharing:
         self._stats.inc_value("politeness/redis/permits", len(granted.waits))
         self._members = max(self._members, *granted.members)
 
-    def _learn_clock(self, sent_at: float, received_at: float, there: int) -> bool:
-        """Return whether the server's clock was set forward."""
-        was_set = self._clock.learn(sent_at, received_at, there)
-        if was_set:
+    def _learn_clock(self, sent_at: float, received_at: float, there: int) -> None:
+        if self._clock.learn(sent_at, received_at, there):
             self._reservations.doubt(list(self._names))
-        return was_set
 
     def _connected(self) -> None:
         was_connected, self._is_connected = self._is_connected, True

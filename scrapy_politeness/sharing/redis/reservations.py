@@ -68,7 +68,8 @@ class Ask:
     nothing, but says that this process is still there.
 
     When it is sent, ``wanted`` is for how many, ``horizon`` up to how many seconds
-    ahead, ``uncounted`` up to when it reports what was sent otherwise."""
+    ahead, ``uncounted`` up to when it reports what was sent otherwise, ``doubted`` of
+    which sources it says that the server's clock was set."""
 
     slot: Slot | None
     budgets: tuple[Budget, ...]
@@ -79,10 +80,19 @@ class Ask:
     needs: int = 0
     horizon: float = 0.0
     uncounted: tuple[float | None, ...] = ()
+    doubted: tuple[bool, ...] = ()
 
     @property
     def sources(self) -> tuple[Slot | Budget, ...]:
         return self.budgets if self.slot is None else (self.slot, *self.budgets)
+
+    @property
+    def is_outdated(self) -> bool:
+        """Tell whether the server's clock was set while it was on its way."""
+        doubtful = (source.permits.is_doubtful for source in self.sources)
+        return any(
+            now and not then for now, then in zip(doubtful, self.doubted, strict=True)
+        )
 
 
 class Reservations:
@@ -295,6 +305,7 @@ class Reservations:
             *(micros(heard_until), micros(promise)),
         ]
         ask.uncounted = tuple(source.permits.uncounted for source in ask.sources)
+        ask.doubted = tuple(source.permits.is_doubtful for source in ask.sources)
         for source in ask.sources:
             own = self._keys_of(source)
             keys += [own.record, own.members]
