@@ -94,7 +94,7 @@ class Persistence:
         return _BEHIND * self.base
 
     def gap(self, times: int) -> float:
-        """Return how long to wait after so many failures."""
+        """Return how long to wait after that many failures."""
         return min(self.base * 2.0 ** min(times - 1, _MOST_DOUBLINGS), self.longest)
 
     def gives_up(self, failures: Failures, *, alone: bool, noise: float = 0.0) -> bool:

@@ -27,7 +27,7 @@ _PERIODS = (1.0, 60.0, 10.0, 5.0, 2.0)
 # The largest limit that is looked for: it takes as many answers to see it.
 _MOST_COUNTED = 20
 
-# With at least so many of both, that all gaps before refusals are shorter than all
+# With at least this many of both, that all gaps before refusals are shorter than all
 # others is no accident.
 _FEWEST = 4
 
@@ -44,7 +44,8 @@ class FoundLimit(NamedTuple):
 
 
 class History:
-    """Many slots have one, so an answer takes some 30 bytes."""
+    """Many slots have one, so a page that was served without a quota takes some 30
+    bytes, apart from the name of its part. One with a quota takes ten times as much."""
 
     __slots__ = ("_answered_at", "_known", "_outcomes", "_parts", "_sent_at")
 

@@ -14,8 +14,10 @@ Where half of the pages belong to a part, each refusal says little about that. B
 is more to see: whether a limit of the part's own explains which of its pages were
 refused, and which were not (``History.limit_of``). That is evidence, too.
 
-A page counts once, as does a flight that is refused together. So neither a broken page
-nor a host that fails by chance is ever taken for a part with a limit of its own.
+A page counts once, as does a flight that is refused together. So a broken page is never
+taken for a part with a limit of its own, and a host that fails by chance hardly ever, as
+long as its pages are mixed at random: in a run of pages of one part, refusals that
+follow each other fall on that part by chance.
 """
 
 from __future__ import annotations

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
     from scrapy_politeness.core.parts import Part
 
-# So many pages elsewhere must have been answered without it.
+# At least this many pages elsewhere must have been answered without it.
 _LEAST_ELSEWHERE = 5
 
 # What more parts state is the host's quota, which some of its pages merely do not
 # mention: those from a cache, for example.
 _MOST_PARTS = 3
 
-# A host that gives its quotas ever other names is not listened to any longer.
+# Where there are as many names, they do not name quotas: all are the host's.
 _MOST_NAMES = 20
 
 # Parts that are remembered.

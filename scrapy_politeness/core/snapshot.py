@@ -35,7 +35,8 @@ _KIND = "kind"
 # from the one before, which is short.
 _PARTS = 10
 
-# Of other numbers, so many digits are: hundredths of a second, of the time since 1970.
+# Other numbers are saved with this many digits: a time since 1970 is exact to
+# hundredths of a second.
 _DIGITS = 12
 
 # An array of numbers.

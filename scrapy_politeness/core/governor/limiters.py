@@ -51,15 +51,15 @@ _BLURRED = 0.2
 _COUNTS_ALL = 0.3
 _LONG = 30.0
 
-# Seconds: what is known so much later than what was sent after it is late.
+# Seconds: a request sent this long before one that was served already is late.
 _LATE = 1.0
 
 # At either end of a fixed window, one request may be counted in another than it was
 # sent in.
 _MISPLACED = 1.0
 
-# Where a host serves again so soon, in seconds, or with a silence that is so small a
-# share of a window, the window has hardly ended in between.
+# Where a host serves again within these seconds, or after a silence of this share of a
+# window, the window has hardly ended in between.
 _SOON = 0.1
 _UNLIKELY = 1 / 60
 
@@ -220,7 +220,7 @@ class Windows:
 
 @dataclass(eq=False, slots=True)
 class SlidingWindows(Windows):
-    """What was served within the last so many seconds counts, at any time."""
+    """What was served within the last ``_seconds`` counts, at any time."""
 
     # What was served in each part of the window, the newest last, and one more.
     _counts: list[int] = field(default_factory=lambda: [0] * (_PARTS + 1))

@@ -21,7 +21,7 @@ local OWN, EACH = 12, 9
 -- A queue of processes is no longer than this; and a process that has promised to ask
 -- again may be so much late.
 local LONGEST_LINE, LATE = 120 * SECOND, SECOND
--- For so long after it has lost its memory, this server waits for other processes that
+-- For this long after it has lost its memory, this server waits for other processes that
 -- know of a pause: until all have heard of it, they call more often than that.
 local HOLD = 3 * SECOND
 local FURTHEST = 1.2 * SECOND

@@ -78,7 +78,7 @@ local function seat_in(member)
   return math.min(known(string.match(member, '^(%d+):')), MOST_SEATS)
 end
 
--- Counts the seats anew after processes came or left.
+-- Recounts the seats after processes came or left.
 local function count_seats(key, members_key)
   local count = 0
   for _, member in ipairs(redis.call('ZRANGE', members_key, 0, -1)) do
