@@ -15,8 +15,8 @@ is more to see: whether a limit of the part's own explains which of its pages we
 refused, and which were not (``History.limit_of``). That is evidence, too.
 
 A page counts once, as does a flight that is refused together. So a broken page is never
-taken for a part with a limit of its own, and a host that fails by chance hardly ever, as
-long as its pages are mixed at random: in a run of pages of one part, refusals that
+taken for a part with a limit of its own, and a host that fails by chance hardly ever,
+as long as its pages are mixed at random: in a run of pages of one part, refusals that
 follow each other fall on that part by chance.
 """
 
