@@ -67,7 +67,8 @@ class History:
             self._known = {parts: parts for parts in self._parts}
         self._sent_at.append(sent_at)
         self._answered_at.append(now)
-        is_plain = outcome.verdict is Verdict.SERVED and outcome.quota is None
+        is_served = outcome.verdict is Verdict.SERVED
+        is_plain = is_served and outcome.quota is None and outcome.wait is None
         self._outcomes.append(_SERVED if is_plain else outcome)
         self._parts.append(self._known.setdefault(parts, parts))
 

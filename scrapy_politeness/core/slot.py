@@ -515,7 +515,10 @@ class Slot(Referable):
         self.forget()
         self.recall(Learned(rate, None, None), now)
         until = -math.inf
+        longest = self.learner.bounds.longest_pause
         for permit, outcome, at in answers:
+            if outcome.wait is not None:  # as the host has stated it
+                outcome = outcome._replace(wait=min(outcome.wait, longest))
             change = self.learner.observe(permit, outcome, at, _MEAN_CHANCE)
             until = max(until, at + change.pause)
         self._update()

@@ -7,9 +7,11 @@ from random import Random
 
 import pytest
 
+from scrapy_politeness.core.governor.control_law import Bounds
 from scrapy_politeness.core.history import History
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.parts import SEGMENT, Part
+from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.simulator.servers import (
     FixedWindow,
     Reply,
@@ -109,3 +111,20 @@ def test_a_history_keeps_the_last_answers() -> None:
     assert 500 <= len(kept) <= 1000
     assert kept[-1][0].sent_at == 2499
     assert history.of(SEARCH, without=True) == []
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Outcome(Verdict.REFUSED, "429", wait=1e9),
+        Outcome(Verdict.SERVED, "redirect", wait=1e9, is_page=False),
+    ],
+)
+def test_a_pause_that_is_learned_again_is_no_longer_than_allowed(
+    outcome: Outcome,
+) -> None:
+    history = History()
+    history.add((SEARCH,), 100.0, outcome, 100.5)
+    slot = Slot("host", Bounds(longest_pause=600.0), spacing=0.0, concurrency=8)
+    slot.relearn(history.of(SEARCH), 5.0, now=101.0)
+    assert slot.paused_until == 700.5
