@@ -15,9 +15,8 @@ is more to see: whether a limit of the part's own explains which of its pages we
 refused, and which were not (``History.limit_of``). That is evidence, too.
 
 A page counts once, as does a flight that is refused together. So a broken page is never
-taken for a part with a limit of its own, and a host that fails by chance hardly ever,
-as long as its pages are mixed at random: in a run of pages of one part, refusals that
-follow each other fall on that part by chance.
+taken for a part with a limit of its own, and a host that fails by chance hardly ever.
+In a run of pages of one part, a refusal says hardly anything about it.
 """
 
 from __future__ import annotations
@@ -33,6 +32,10 @@ if TYPE_CHECKING:
 
 # How many requests sent last are what a refusal is compared with.
 _AROUND = 40
+
+# Pages of one part often follow each other: if so many requests just before a refusal
+# were for the same part, it falls on that part by chance.
+_RUN = 5
 
 # The least that must be known of a part, and of the rest.
 _LEAST = 12
@@ -113,8 +116,12 @@ class PartEvidence:
                 self._refused[part] += 1
                 self._evidence.setdefault(part, [0.0] * len(_SHARES))
         around = Counter([part for each in self._around for part in each])
+        just_before = list(self._around)[-1 - _RUN : -1]
         for part, ratios in self._evidence.items():
             by_chance = around[part] / len(self._around)
+            if part in parts and just_before:
+                in_run = sum(part in each for each in just_before) / len(just_before)
+                by_chance = max(by_chance, in_run)
             for nth, share in enumerate(_SHARES):
                 ratios[nth] += _log_ratio(part in parts, share, by_chance)
                 ratios[nth] = max(_LOWEST, ratios[nth])

@@ -69,6 +69,22 @@ def test_a_limit_of_the_whole_host_splits_nothing(limit: Server, seed: int) -> N
     assert not host.splits
 
 
+@pytest.mark.parametrize("seed", [3, 4, 5])
+@pytest.mark.parametrize("limit", [SlidingWindow(2, 1), FixedWindow(20, 10)])
+def test_a_site_that_is_crawled_section_by_section_is_not_split(
+    limit: Server, seed: int
+) -> None:
+    random = Random(seed)
+    section, paths = 0, []
+    for number in range(400):
+        section = random.randrange(5) if random.random() < 0.15 else section
+        paths.append(f"/section{section}/{number}")
+    host = PartedHost({"/": limit}, seed=seed)
+    host.crawl(paths)
+    assert host.refused
+    assert not host.splits
+
+
 @pytest.mark.parametrize("share", [0.01, 0.03, 0.1])
 def test_refusals_of_random_pages_split_nothing(share: float) -> None:
     host = PartedHost({"/": _Unlucky(share)})
