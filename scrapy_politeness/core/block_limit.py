@@ -4,6 +4,9 @@ A block costs more than a refusal: nothing is served until it is over. So where 
 began at about the rate that the host is believed to allow, that rate is not tried again
 for a hundred times as long as the block was.
 
+Where two blocks in a row have come after about as many pages, the host counts pages: in
+about as long as it takes to get there, or as a block lasts.
+
 A short outage at that rate looks the same, but costs only a few percent of the rate for
 that time. What lasts for hours, or goes on below that rate, has nothing to do with it.
 """
@@ -23,20 +26,38 @@ _LONGEST = 3600.0
 
 _MOST_STRIKES = 3
 
+# Two blocks that came after so many pages, and hardly more or fewer, are no accident.
+_ENOUGH = 10
+_ALIKE = 1.25
+
 
 class BlockLimit:
     """``rate`` is infinite where there is none."""
 
-    __slots__ = ("_began_at", "_strikes", "_until", "rate")
+    __slots__ = (
+        "_before",
+        "_began_at",
+        "_ended_at",
+        "_served",
+        "_strikes",
+        "_until",
+        "rate",
+    )
 
     def __init__(self) -> None:
         self.rate = math.inf
         self._began_at = 0.0
         self._until = math.inf
         self._strikes = 0
+        # Pages since the last block, which has ended then, and those before it.
+        self._served = self._before = 0
+        self._ended_at = math.inf
 
     def __repr__(self) -> str:
         return f"<BlockLimit {self.rate:.3g}/s>"
+
+    def served(self) -> None:
+        self._served += 1
 
     def began(self, rate: float | None, limit: float | None, now: float) -> None:
         """A block began at this rate, while the host was believed to have that limit,
@@ -52,6 +73,12 @@ class BlockLimit:
     def ended(self, now: float) -> None:
         seconds = now - self._began_at
         self._until = now + _TIMES * seconds
+        served, before = self._served, self._before
+        if _are_alike(served, before):
+            counted = max(seconds, self._began_at - self._ended_at)
+            self.rate = min(self.rate, served / counted)
+        self._served, self._before = 0, served
+        self._ended_at = now
         if seconds > _LONGEST:
             self._forget()
 
@@ -62,3 +89,8 @@ class BlockLimit:
     def _forget(self) -> None:
         self.rate = self._until = math.inf
         self._strikes = 0
+
+
+def _are_alike(one: int, other: int) -> bool:
+    low, high = sorted((one, other))
+    return low >= _ENOUGH and high <= _ALIKE * low

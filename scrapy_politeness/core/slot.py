@@ -247,16 +247,20 @@ class Slot(Referable):
         was_shut = self.serving.is_shut
         to_blame = self._land(permit, outcome, now)
         if was_shut or outcome.is_block or self._block_limit is not None:
-            self._heed_block(permit, was_shut, now)
+            self._heed_block(permit, outcome, was_shut, now)
         if self.learner.is_current(to_blame):
             permit = to_blame
         change = self.conclude(permit, outcome, now, chance)
         self.announce()
         return change
 
-    def _heed_block(self, permit: Permit, was_shut: bool, now: float) -> None:
+    def _heed_block(
+        self, permit: Permit, outcome: Outcome, was_shut: bool, now: float
+    ) -> None:
         if self._block_limit is None:
             self._block_limit = BlockLimit()
+        if outcome.verdict is Verdict.SERVED:
+            self._block_limit.served()
         is_shut, model = self.serving.is_shut, self.learner.model
         if is_shut and not was_shut:
             limit = None if model is None else model.governor.likely_limit

@@ -42,7 +42,27 @@ def test_blocks_that_go_on_have_nothing_to_do_with_the_rate() -> None:
     assert limit.rate == math.inf
 
 
-@pytest.mark.parametrize("seed", [0, 9])
+def test_blocks_after_as_many_pages_show_the_limit() -> None:
+    limit = BlockLimit()
+    for began_at, pages in ((10.0, 15), (80.0, 14)):
+        for _ in range(pages):
+            limit.served()
+        limit.began(None, None, began_at)
+        limit.ended(began_at + 60.0)
+    assert limit.rate == pytest.approx(15 / 60, rel=0.1)
+
+
+def test_blocks_after_more_or_fewer_pages_show_nothing() -> None:
+    limit = BlockLimit()
+    for began_at, pages in ((10.0, 15), (80.0, 40), (200.0, 3), (300.0, 3)):
+        for _ in range(pages):
+            limit.served()
+        limit.began(None, None, began_at)
+        limit.ended(began_at + 60.0)
+    assert limit.rate == math.inf
+
+
+@pytest.mark.parametrize("seed", [0, 15])
 @pytest.mark.parametrize(
     "row", [row for row in ROWS if "minute" in row.name], ids=lambda row: row.name
 )
