@@ -10,6 +10,7 @@ from statistics import mean
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from argparse import Namespace
     from collections.abc import Iterator, Mapping, Sequence
 
     from tests.benchmarks.rivals.crawlers import Crawler
@@ -31,13 +32,12 @@ def markdown(
     servers: Sequence[Server],
     crawlers: Sequence[Crawler],
     scores: Scores,
-    pages: int,
-    longest: float,
+    options: Namespace,
     missing: Sequence[str],
 ) -> Iterator[str]:
     yield "# Compared with other crawlers"
     yield ""
-    yield from _introduction(pages, longest, missing)
+    yield from _introduction(options, missing)
     yield ""
     yield "![Share of the fastest possible crawl, and refusals](benchmark.svg)"
     yield ""
@@ -48,13 +48,14 @@ def markdown(
     for server in servers:
         yield ""
         yield f"## {server.name}"
-        yield from _table(server, crawlers, scores, pages)
+        yield from _table(server, crawlers, scores, options.pages)
 
 
-def _introduction(pages: int, longest: float, missing: Sequence[str]) -> Iterator[str]:
+def _introduction(options: Namespace, missing: Sequence[str]) -> Iterator[str]:
     yield (
-        f"{pages} pages behind servers that allow 20 requests per second (or what "
-        "their heading says) and do not tell. No crawler but the last knows the limit. "
+        f"{options.pages} pages behind servers that allow 20 requests per second (or "
+        "what their heading says) and do not tell. No crawler but the last knows the "
+        "limit. "
         "Everything but the CPU time is from the logs of the servers, nginx's and "
         "HAProxy's own included. This page is written by"
     )
@@ -76,9 +77,9 @@ def _introduction(pages: int, longest: float, missing: Sequence[str]) -> Iterato
         "silence."
     )
     yield (
-        f"- After {longest:.0f} seconds, a crawl was stopped. With so few pages, the "
-        "careful start from one request per second is most of the time of "
-        "scrapy-politeness; its maximum is ten by default."
+        f"- After {options.longest:.0f} seconds, a crawl was stopped. The careful "
+        "start of scrapy-politeness from one request per second is a good part of so "
+        "short a crawl, and its default maximum of ten is half of what they allow."
     )
     yield (
         "- Crawlers have their defaults, with robots.txt obeyed; Crawlee for Python "
@@ -90,8 +91,8 @@ def _introduction(pages: int, longest: float, missing: Sequence[str]) -> Iterato
     found = ", ".join(f"{name} {_version(name)}" for name in names if _version(name))
     yield (
         f"- {found}; Python {platform.python_version()}, {os.cpu_count()} cores; "
-        "crawler and server on the same machine, one crawl after the other. Other "
-        f"work on it, as its load average at the end: {os.getloadavg()[0]:.1f}."
+        f"crawlers and servers on the same machine, {options.jobs} crawls at a time, "
+        f"with a load average of {os.getloadavg()[0]:.1f} at the end."
     )
     if missing:
         yield f"- Not installed, and left out: {', '.join(missing)}."
