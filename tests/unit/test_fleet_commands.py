@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_politeness.core.outcome import Outcome, Verdict
-from tests.support.accidents import limited, started
+from tests.support.accidents import gaps, limited, started
 from tests.support.fleet import Fleet, Network
 from tests.support.long_life import LongLife
 from tests.support.redis_server import RedisServer
@@ -18,7 +18,7 @@ from tests.support.virtual_time import run
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.support.fleet import FleetMember
+    from tests.support.fleet import FleetMember, Sent
 
 
 @pytest.fixture(scope="module")
@@ -36,11 +36,11 @@ def set_limit(member: FleetMember, text: str) -> None:
         slot.announce()
 
 
-@pytest.mark.parametrize("processes", [1])
+@pytest.mark.parametrize("processes", [1, 3])
 def test_a_rate_that_is_raised_holds_at_once(
     redis: RedisServer, processes: int
 ) -> None:
-    async def crawl() -> int:
+    async def crawl() -> list[Sent]:
         fleet = Fleet(Network(redis), limited("5/s"))
         await started(fleet, processes, 5.0)
         for limit, seconds in (("1/60s", 70.0), ("5/s", 0.0)):
@@ -51,9 +51,12 @@ def test_a_rate_that_is_raised_holds_at_once(
             assert len(fleet.sent) <= 3 * processes
         await asyncio.sleep(20)
         await fleet.stop()
-        return len(fleet.sent)
+        return fleet.sent
 
-    assert run(crawl()) >= 70
+    sent = run(crawl())
+    assert len(sent) >= 70
+    assert min(gaps(sent)) >= 0.2
+    assert len({one.process for one in sent}) == processes
 
 
 @pytest.mark.parametrize("moment", [0.06, 0.15, 0.3])

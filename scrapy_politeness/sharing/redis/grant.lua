@@ -207,8 +207,16 @@ local function slowest()
   return last
 end
 
+-- A line is no longer than it takes to serve all who wait: a place made at a slower pace,
+-- or behind processes that have left, moves up.
+local function shortened(budget, place, reach)
+  local pace = math.max(budget.interval, budget.gap, reach)
+  return math.min(place, math.max(now, ready(budget)) + budget.waiting * pace)
+end
+
 local function in_line(budget)
-  return known(redis.call('HGET', budget.key, 'w' .. process))
+  local place = known(redis.call('HGET', budget.key, 'w' .. process))
+  return shortened(budget, place, horizon - lead)
 end
 
 -- Processes that are further away reserve earlier: what they leave may be beyond the
@@ -249,14 +257,14 @@ if last.waiting > 1 and #waits < needs then
   local reach = horizon - lead
   local place = in_line(last)
   if place <= now + horizon or place > now + LONGEST_LINE then
-    place = turn(math.max(last.next, last.q))
+    place = turn(math.max(last.next, shortened(last, last.q, reach)))
     local each = math.floor(reach / math.max(1, last.interval))
     if last == slot then
       each = math.min(wanted, each)
     end
     last.q = place + math.max(1, each, #waits) * last.interval
-    redis.call('HSET', last.key, 'w' .. process, whole(place))
   end
+  redis.call('HSET', last.key, 'w' .. process, whole(place))
   last.next = turn(math.max(last.next, place - reach / 2))
 end
 
