@@ -64,6 +64,7 @@ def measure_calls(server: RedisServer) -> None:
         ("one host, 20/s", limited("20/s"), ["a"], 30.0),
         ("one host, 1/s", limited("1/s"), ["a"], 120.0),
         ("100 hosts, 1/s each", each, hosts[:100], 5.0),
+        ("1,000 hosts, 1/s each", each, hosts, 3.0),
         ("a global limit of 20/s, 100 hosts", GLOBAL, hosts[:100], 10.0),
     ):
         row = []

@@ -206,6 +206,24 @@ def test_calls_per_page_do_not_grow_with_the_processes(
     assert run(crawl()) < 4.0
 
 
+@pytest.mark.parametrize("processes", [1, 4, 16, 40])
+def test_calls_per_page_do_not_grow_with_the_processes_in_line(
+    redis: RedisServer, processes: int
+) -> None:
+    async def crawl() -> float:
+        fleet = Fleet(Network(redis), limited("1/s"))
+        await started(fleet, processes, 60.0)
+        fleet.sent.clear()
+        fleet.network.calls.clear()
+        await asyncio.sleep(60)
+        calls, pages = fleet.network.calls.total(), len(fleet.sent)
+        await fleet.stop()
+        assert pages > 50
+        return calls / pages
+
+    assert run(crawl()) < 2.5
+
+
 class AFleet(RuleBasedStateMachine):
     """Anything may happen to the server, the network and the processes, in any order.
     A process that starts while others cannot be reached does not know of them, so none

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakSet
 
 from scrapy_politeness.core.learned import Learned
+from scrapy_politeness.core.leases import HORIZON
 from scrapy_politeness.core.snapshot import freeze, number, thaw
 from scrapy_politeness.http.names import printable
 from scrapy_politeness.sharing.redis.connection import Call, micros
@@ -35,7 +36,9 @@ _SUMMARY_KEPT = 7 * 86400
 
 # Seconds between reports of what was served; what was refused is reported at once.
 # Where several processes report, one that does not know the latest report of the others
-# reports in vain: so it waits until it has heard from the server, up to this long.
+# reports in vain: so it waits until it has heard from the server, up to this long. If
+# that takes longer, and one request goes at a time, it reports at once, before the next
+# process does.
 _REPORT_EVERY = 0.1
 _LONGEST_WAIT = 5.0
 
@@ -100,8 +103,11 @@ class SharedLearning:
         self._copy(slot).reports.append(report)
         hurry = report.outcome.verdict.calls_for_pause
         leases = slot.permits.leases
-        others = leases is not None and leases.members > 1
-        wait = _LONGEST_WAIT if others else _REPORT_EVERY
+        wait = _REPORT_EVERY
+        if leases is not None and leases.members > 1:
+            hears_late = leases.ask_at > report.at + _LONGEST_WAIT
+            is_single = slot.terms.slowest >= HORIZON
+            wait = 0.0 if hears_late and is_single else _LONGEST_WAIT
         self._plan(slot, report.at if hurry else report.at + wait)
 
     def forget(self, slot: Slot) -> None:

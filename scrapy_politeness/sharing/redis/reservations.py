@@ -41,8 +41,10 @@ _SAME_PAUSE = 0.5
 # Seconds. A process that waits for something else calls this much before it is expected
 # to, and at least so often: then it repeats its pause, in case that the server has lost
 # it. What it promises grows from call to call, once all others have heard of the pause.
+# Where there is none, all processes together call no more than once in this time.
 _EARLY = 0.6
 _CALL_EVERY = 30.0
+_CALLS_APART = 2.0
 _FIRST_STAY, _LONGEST_STAY = 2.0, 60.0
 _LONGEST_LINE, _GROWTH = 120.0, 1.5
 # It may be so much late.
@@ -451,7 +453,10 @@ class Reservations:
             self._call_at.pop(source, None)
             self._promises[source] = promise / 1e6
             if promise:
-                at = min(permits.promised_until - _EARLY, now + _CALL_EVERY)
+                every = _CALL_EVERY
+                if not answer.pause:
+                    every = max(every, of * _CALLS_APART)
+                at = min(permits.promised_until - _EARLY, now + every)
                 self._call_at[source] = at
                 self._plan_look(source, math.inf)
 
