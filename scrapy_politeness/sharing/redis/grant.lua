@@ -207,16 +207,16 @@ local function slowest()
   return last
 end
 
--- A line is no longer than it takes to serve all who wait: a place made at a slower pace,
--- or behind processes that have left, moves up.
-local function shortened(budget, place, reach)
-  local pace = math.max(budget.interval, budget.gap, reach)
-  return math.min(place, math.max(now, ready(budget)) + budget.waiting * pace)
+-- A line is not much longer than it takes to serve all who wait, each up to the furthest
+-- horizon: a place made at a slower pace, or behind processes that have left, moves up.
+local function shortened(budget, place)
+  local each = math.max(budget.interval, budget.gap, math.min(budget.furthest, FURTHEST))
+  return math.min(place, math.max(now, ready(budget)) + 2 * budget.waiting * each)
 end
 
 local function in_line(budget)
   local place = known(redis.call('HGET', budget.key, 'w' .. process))
-  return shortened(budget, place, horizon - lead)
+  return shortened(budget, place)
 end
 
 -- Processes that are further away reserve earlier: what they leave may be beyond the
@@ -257,7 +257,7 @@ if last.waiting > 1 and #waits < needs then
   local reach = horizon - lead
   local place = in_line(last)
   if place <= now + horizon or place > now + LONGEST_LINE then
-    place = turn(math.max(last.next, shortened(last, last.q, reach)))
+    place = turn(math.max(last.next, shortened(last, last.q)))
     local each = math.floor(reach / math.max(1, last.interval))
     if last == slot then
       each = math.min(wanted, each)
