@@ -71,6 +71,7 @@ def emptied(fleet: Fleet) -> None:
 
 
 def evicted(fleet: Fleet) -> None:
+    fleet.network.accept_writes()
     keys: Any = fleet.network.client.keys("*")
     for key in fleet.network.random.sample(sorted(keys), min(1, len(keys))):
         fleet.network.client.delete(key)

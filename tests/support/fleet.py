@@ -70,6 +70,7 @@ class Network:
         self._hashes: dict[str, str] = {}
 
     def lose_memory(self) -> None:
+        self.accept_writes()
         self.client.flushall()
 
     def accept_writes(self) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -305,6 +305,7 @@ def test_limits_hold_whatever_happens_in_any_order(redis: RedisServer) -> None:
         stateful_step_count=10,
         deadline=None,
         suppress_health_check=list(HealthCheck),
+        phases=[Phase.reuse, Phase.generate],  # to shrink takes minutes
     )
     # The tests' own thread has its event loop already.
     with ThreadPoolExecutor(1) as thread:

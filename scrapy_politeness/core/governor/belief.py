@@ -5,8 +5,8 @@ Theory of operation
 Each *cell* of the bank is a guess: the limit lies between two rates, and it is kept by
 a token bucket with a burst between two sizes, or by a sliding window of some length,
 which may count what it refuses, too, or minute by minute. The cell runs that limiter
-(``limiters``) along with the real requests. So each cell predicts what the host does
-next, and is worth as much as its predictions were.
+(``buckets``, ``windows``) along with the real requests. So each cell predicts what the
+host does next, and is worth as much as its predictions were.
 
 ==========  ==========================  =============================================
 the host    the cell's limiter          the cell's evidence
@@ -38,6 +38,7 @@ import math
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from scrapy_politeness.core.governor.buckets import Buckets
 from scrapy_politeness.core.governor.cells import (
     CELLS,
     EDGES,
@@ -49,12 +50,8 @@ from scrapy_politeness.core.governor.cells import (
     most_worth,
     quantiles,
 )
-from scrapy_politeness.core.governor.limiters import (
-    Buckets,
-    FixedWindows,
-    SlidingWindows,
-)
 from scrapy_politeness.core.governor.luck import Luck
+from scrapy_politeness.core.governor.windows import FixedWindows, SlidingWindows
 from scrapy_politeness.core.snapshot import (
     amount,
     finite,
@@ -71,8 +68,8 @@ if TYPE_CHECKING:
     from array import array
     from collections.abc import Sequence
 
-    from scrapy_politeness.core.governor.limiters import Windows
     from scrapy_politeness.core.governor.luck import Chances
+    from scrapy_politeness.core.governor.windows import Windows
 
 # The bursts between which a cell's lies. Most limiters let 1 to 100 through at once;
 # and with just one token, a request that travels a little faster was never served.
