@@ -114,7 +114,7 @@ class Windows:
         refused: Sequence[float],
     ) -> None:
         """A request that was sent then was refused."""
-        self._roof = self._most(at)
+        self._roof = self._most(at, refused)
         for cell in range(bisect_left(limits, _FEWEST / self._seconds)):
             evidence[cell] = -math.inf
 
@@ -127,9 +127,9 @@ class Windows:
         since this was last asked."""
         raise NotImplementedError
 
-    def _most(self, at: float, besides: int = 0) -> float:
-        """The highest limit that refuses a request sent then, if as many more count as
-        are given ``besides``."""
+    def _most(self, at: float, refused: Sequence[float] = ()) -> float:
+        """The highest limit that refuses a request sent then, if those that were
+        ``refused`` before count as well, where that is possible."""
         raise NotImplementedError
 
     def _below(self, limits: Sequence[float], most: float) -> list[float]:
@@ -191,35 +191,25 @@ class SlidingWindows(Windows):
     def full(
         self, limits: Sequence[float], at: float, refused: Sequence[float]
     ) -> list[float]:
-        shares = self._below(limits, self._most(at))
-        besides = self._refused_before(at, refused)
-        if besides:
-            of_all = self._below(limits, self._most(at, besides))
+        shares = Windows.full(self, limits, at, refused)
+        if self._refused_before(at, refused):
+            of_all = self._below(limits, self._most(at, refused))
             shares = [
                 share + _COUNTS_ALL * (with_all - share)
                 for share, with_all in zip(shares, of_all, strict=True)
             ]
         return shares
 
-    def refuse(
-        self,
-        limits: Sequence[float],
-        at: float,
-        evidence: array[float],
-        refused: Sequence[float],
-    ) -> None:
-        Windows.refuse(self, limits, at, evidence, refused)
-        self._roof = self._most(at, self._refused_before(at, refused))
-
     def _extremes(self) -> tuple[float, float]:
         found = self._peak, self._trough
         self._peak, self._trough = 0.0, math.inf
         return found
 
-    def _most(self, at: float, besides: int = 0) -> float:
+    def _most(self, at: float, refused: Sequence[float] = ()) -> float:
         # One that is known late, such as a timeout, was sent among as many as the last.
         is_late = at * _PARTS / self._seconds < self._place
-        return _limit(self._count(at) - is_late + besides) / self._seconds
+        inside = self._count(at) - is_late + self._refused_before(at, refused)
+        return _limit(inside) / self._seconds
 
     def _count(self, at: float) -> float:
         """How many were served within a window that ends then."""
@@ -317,7 +307,7 @@ class FixedWindows(Windows):
         )
         return most, most
 
-    def _most(self, at: float, besides: int = 0) -> float:
+    def _most(self, at: float, refused: Sequence[float] = ()) -> float:
         self._roll(at)
         return _limit(self._before + self._inside + self._after) / self._seconds
 
