@@ -4,8 +4,10 @@
 
 Permits per second of one process, with one permit a round trip and with more; the
 memory that a host takes in Redis; crawls of the same pages behind the same limit by
-one process without Redis, by one and by four with it; and a crawl at a fixed rate that
-nothing holds up, without Redis and with it, alternately.
+one process without Redis, by one and by four with it; a crawl at a fixed rate that
+nothing holds up, without Redis and with it, alternately; and how much of a limit is
+used with a Redis that is far away. All distances are measured at the same time, so that
+a busy machine slows down all of them, and none of them alone.
 """
 
 from __future__ import annotations
@@ -21,13 +23,17 @@ from scrapy_politeness.sharing.redis.connection import Call, Connection
 from scrapy_politeness.sharing.redis.keys import Keys
 from tests.support.crawl import Crawl, crawl, start_crawl
 from tests.support.redis_server import RedisServer
-from tests.support.settings import SEARCHING, fixed
+from tests.support.settings import NO_ROBOTS, SEARCHING, fixed
 from tests.support.site import Site
 from tests.support.spiders import Broad
+from tests.support.tcp_proxy import TcpProxy
 
 LIMIT = 20.0
 FIXED_RATE = 200
 ROUNDS = 3
+# Seconds of a round trip; and how long it takes until all processes are at work.
+DISTANCES = (0.0, 0.001, 0.05, 0.1, 0.2, 0.4)
+WARM_UP = 15.0
 
 
 def grant(host: int, wanted: int) -> Call:
@@ -153,7 +159,46 @@ def _at_fixed_rate(site: Site, more: dict[str, Any]) -> Crawl:
     return crawl(urls=site.page_urls(), settings=settings, timeout=300)
 
 
-PARTS = ("permits", "memory", "crawls", "overhead")
+def shares_of(rate: int, processes: int, seconds: float) -> list[float]:
+    """Return how much of the limit is used at each of the ``DISTANCES``."""
+    pages = rate * int(seconds + 2 * WARM_UP)
+    limit = {"limit": f"{rate}/s", "adaptive": False}
+    settings = {"POLITENESS_LIMITS": {"127.0.0.1": limit}, **NO_ROBOTS}
+    with ExitStack() as stack:
+        server = stack.enter_context(RedisServer())
+        sites = []
+        for n, round_trip in enumerate(DISTANCES):
+            proxy = stack.enter_context(TcpProxy(server.port, round_trip))
+            site = stack.enter_context(Site(pages))
+            sites.append(site)
+            settings["POLITENESS_REDIS_URL"] = f"redis://127.0.0.1:{proxy.port}/{n}"
+            for part in range(processes):
+                urls = site.page_urls()[part::processes]
+                stack.enter_context(start_crawl(urls=urls, settings=settings))
+        while not all(site.arrivals for site in sites):
+            time.sleep(0.1)
+        time.sleep(WARM_UP)
+        before = [len(site.arrivals) for site in sites]
+        began_at = time.monotonic()
+        time.sleep(seconds)
+        elapsed = time.monotonic() - began_at
+        after = [len(site.arrivals) for site in sites]
+    pairs = zip(before, after, strict=True)
+    return [(late - early) / elapsed / rate for early, late in pairs]
+
+
+def measure_distance(seconds: float) -> None:
+    titles = (f"{1000 * round_trip:.0f} ms" for round_trip in DISTANCES)
+    print(f"\n| share of the limit | {' | '.join(titles)} |")
+    print("|---|" + "--:|" * len(DISTANCES), flush=True)
+    for rate in (1, 5, 20):
+        for processes in (1, 4):
+            shares = shares_of(rate, processes, seconds)
+            row = " | ".join(f"{share:.2f}" for share in shares)
+            print(f"| {rate}/s, {processes} | {row} |", flush=True)
+
+
+PARTS = ("permits", "memory", "crawls", "overhead", "distance")
 
 
 def main() -> None:
@@ -170,6 +215,8 @@ def main() -> None:
         measure_crawls(options.pages)
     if "overhead" in options.only:
         measure_overhead(2 * options.pages)
+    if "distance" in options.only:
+        measure_distance(10 * options.seconds)
 
 
 if __name__ == "__main__":
