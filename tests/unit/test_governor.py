@@ -347,3 +347,17 @@ def test_of_a_host_that_never_refuses_the_rate_that_it_stood_is_kept(
     later = Slot("example.org", bounds, spacing=0.0, concurrency=16)
     later.recall(kept[-1], 0.0)
     assert later.status(0.0).rate == pytest.approx(kept[-1].ceiling, rel=0.02)
+
+
+@pytest.mark.parametrize("failures", [(3, 5), (7, 21, 33), (8, 15, 18)])
+def test_failures_at_the_start_are_made_up_for(failures: tuple[int, ...]) -> None:
+    slot = Slot("example.org", Bounds(), spacing=0.0, concurrency=8)
+    refused = Outcome(Verdict.REFUSED, reason="503 Service Unavailable")
+    now = 0.0
+    for number in range(400):
+        now = max(now, slot.ready_at)
+        outcome = refused if number in failures else Outcome(Verdict.SERVED)
+        slot.settle(slot.take(now), outcome, now + 0.03, chance=0.5)
+        now += 0.03
+    # Without any failure it takes 55 seconds; at the start rate, 400.
+    assert now < 150

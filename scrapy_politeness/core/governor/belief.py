@@ -49,6 +49,7 @@ from scrapy_politeness.core.governor.cells import (
     leaked,
     most_worth,
     quantiles,
+    share_above,
 )
 from scrapy_politeness.core.governor.luck import Luck
 from scrapy_politeness.core.governor.windows import FixedWindows, SlidingWindows
@@ -341,6 +342,10 @@ class Belief:
         found = quantiles(self._weights(), *shares)
         return [self._rate * math.exp(at) for at in found]
 
+    def is_above(self, rate: float) -> float:
+        """How likely the limit is above that rate."""
+        return share_above(self._weights(), math.log(rate / self._rate))
+
     @property
     def limit(self) -> float | None:
         """The host's limit, if there seems to be one and it is known well enough."""
@@ -372,6 +377,11 @@ class Belief:
     def shown(self) -> float:
         """How many times a limit has shown itself."""
         return self._luck.by_limit
+
+    @property
+    def unseen(self) -> float:
+        """For how many seconds no limit has shown itself, though it could have."""
+        return self._unseen
 
     @property
     def recent_rate(self) -> float:

@@ -63,6 +63,14 @@ def quantiles(weights: Sequence[float], *shares: float) -> list[float]:
     return found + [math.inf] * (len(shares) - len(found))
 
 
+def share_above(weights: Sequence[float], place: float) -> float:
+    """The share of the weights that is above that place."""
+    above = weights[-1]
+    for (low, high), weight in zip(pairwise(EDGES), weights, strict=False):
+        above += weight * min(1.0, max(0.0, (high - place) / (high - low)))
+    return above / sum(weights)
+
+
 def most_worth(weights: Sequence[float], refusal: float) -> float:
     """The place that is worth its risk; infinite if that is the last cell. A place that
     is too high costs as much as one that is too low by the same factor, and a

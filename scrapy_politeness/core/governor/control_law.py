@@ -17,6 +17,8 @@ STEADY  some successes                           the rate that is worth its risk
                                                  what is believed now
 STEADY  some successes after a single refusal,   the rate doubles
         and there is likely no limit
+STEADY  no refusal for long, at a rate no        the rate doubles
+        higher than about that at the start
 STEADY  a refusal                                what is worth its risk is lower now
 any     the host states its quota                STATED: the rate that keeps to it
 STATED  answers say nothing of it, or that       SEARCH or STEADY, as before
@@ -90,8 +92,17 @@ _UNDER = 0.995
 # shown itself this many times: a refusal costs a moment, a rate that is too low costs
 # for as long as it lasts.
 _MUCH = 2.0
-_BOLD = 0.75
+_BOLD = 0.25
 _SHOWN = 2.0
+
+# Somebody has chosen the start rate with hosts like this one in mind. Where the limit
+# seems to be no higher than about that, it may have been bad luck at the start: a rate
+# that is likely safe is doubled, and a higher one is tried after all: the sooner, the
+# likelier it is served, and the later, the more often a limit has shown itself. In
+# seconds, if it has done so once.
+_LOW = 1.5
+_SAFE = 0.75
+_TRY_AFTER = 0.03
 
 # What is known less exactly than by this factor, as a natural logarithm, is not known.
 _WIDEST = 3.0
@@ -381,13 +392,16 @@ class Governor:
         assert belief is not None
         belief.leak(now)
         best = belief.best_rate * _UNDER
-        likely, high = belief.quantiles(_LIKELY, _BOLD)
-        is_new = not self.unlucky and belief.shown < _SHOWN
-        if not least and is_new and high > _MUCH * self._goal:
+        higher = belief.is_above(_MUCH * self._goal)
+        is_low = self._goal <= _LOW * self._bounds.start_rate
+        is_tried = not least and self._is_worth_a_try(higher, is_low, belief)
+        if is_tried:
             best = math.inf
+        [likely] = belief.quantiles(_LIKELY)
+        seems_free = likely == math.inf and belief.times < _ONCE
+        is_free = is_tried or (is_low and higher > _SAFE) or seems_free
         # What is not in use is not known to be any good.
         in_use = max(_MUCH * belief.goodput, self._bounds.min_rate)
-        is_free = likely == math.inf and belief.times < _ONCE
         best = min(best, self._goal * (_SEARCH if is_free else _RISE))
         if best > self._goal > in_use:
             best = self._goal
@@ -395,6 +409,14 @@ class Governor:
         belief.focus(min(self._goal, in_use))
         self.limit = belief.limit
         self._count_bad_luck(belief)
+
+    def _is_worth_a_try(self, higher: float, is_low: bool, belief: Belief) -> bool:
+        """Tell whether to find out if the limit is much higher than the rate, which is
+        the case with the chance ``higher``."""
+        if not self.unlucky and belief.shown < _SHOWN and higher > _BOLD:
+            return True
+        after = _TRY_AFTER * belief.shown**3
+        return is_low and higher**2 * belief.unseen > after
 
     def _count_bad_luck(self, belief: Belief) -> None:
         self.unlucky = belief.unlucky if belief.times >= _UNLUCKY_TIMES else 0.0
