@@ -98,11 +98,12 @@ _SHOWN = 2.0
 # Somebody has chosen the start rate with hosts like this one in mind. Where the limit
 # seems to be no higher than about that, it may have been bad luck at the start: a rate
 # that is likely safe is doubled, and a higher one is tried after all: the sooner, the
-# likelier it is served, and the later, the more often a limit has shown itself. In
-# seconds, if it has done so once.
+# likelier it is served, and the later, the more often a limit has shown itself, in
+# seconds if it has done so once. What has shown itself more often is a limit.
 _LOW = 1.5
 _SAFE = 0.75
 _TRY_AFTER = 0.03
+_OFTEN = 3.0
 
 # What is known less exactly than by this factor, as a natural logarithm, is not known.
 _WIDEST = 3.0
@@ -399,7 +400,7 @@ class Governor:
             best = math.inf
         [likely] = belief.quantiles(_LIKELY)
         seems_free = likely == math.inf and belief.times < _ONCE
-        is_free = is_tried or (is_low and higher > _SAFE) or seems_free
+        is_free = seems_free or (is_low and (is_tried or higher > _SAFE))
         # What is not in use is not known to be any good.
         in_use = max(_MUCH * belief.goodput, self._bounds.min_rate)
         best = min(best, self._goal * (_SEARCH if is_free else _RISE))
@@ -415,8 +416,9 @@ class Governor:
         the case with the chance ``higher``."""
         if not self.unlucky and belief.shown < _SHOWN and higher > _BOLD:
             return True
-        after = _TRY_AFTER * belief.shown**3
-        return is_low and higher**2 * belief.unseen > after
+        if not is_low or belief.shown > _OFTEN:
+            return False
+        return higher**2 * belief.unseen > _TRY_AFTER * belief.shown**3
 
     def _count_bad_luck(self, belief: Belief) -> None:
         self.unlucky = belief.unlucky if belief.times >= _UNLUCKY_TIMES else 0.0
