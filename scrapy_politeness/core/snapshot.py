@@ -89,20 +89,6 @@ def thaw(thing: _T, data: Any) -> _T:
     return thing
 
 
-def largest(data: Any) -> float:
-    """Return the largest finite number in what was frozen: a time, if it has any."""
-    most, rest = -math.inf, [data]
-    while rest:
-        item = rest.pop()
-        if isinstance(item, dict):
-            rest.extend(item.values())
-        elif isinstance(item, list):
-            rest.extend(item)
-        elif isinstance(item, int | float) and most < item < math.inf:
-            most = item
-    return most
-
-
 def number(
     value: Any, low: float = -math.inf, high: float = math.inf, *, finite: bool = False
 ) -> float:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from scrapy_politeness.core.outcome import Outcome, Verdict
-from scrapy_politeness.core.snapshot import largest
-from tests.support.accidents import emptied, evicted, gaps, limited, started
+from tests.support.accidents import gaps, limited, started
 from tests.support.fleet import Fleet, Network
 from tests.support.long_life import LongLife
 from tests.support.redis_server import RedisServer
@@ -87,27 +85,6 @@ def test_a_reset_is_not_lost_while_a_report_is_under_way(
     assert len(later) >= 40
 
 
-@pytest.mark.parametrize("accident", [evicted, emptied])
-def test_a_pause_that_redis_has_lost_is_kept_by_those_in_line(
-    redis: RedisServer, accident: Any
-) -> None:
-    """They have not heard of it when it is lost."""
-
-    async def crawl() -> list[Sent]:
-        fleet = Fleet(Network(redis), limited("1/2s"))
-        await started(fleet, 20, 60.0)
-        fleet.answers.append(Outcome(Verdict.REFUSED, "429", wait=90.0))
-        await asyncio.sleep(8)
-        accident(fleet)
-        fleet.sent.clear()
-        await asyncio.sleep(75)
-        sent = list(fleet.sent)
-        await fleet.stop()
-        return sent
-
-    assert run(crawl()) == []
-
-
 def test_all_give_a_host_up_at_about_the_same_time(redis: RedisServer) -> None:
     async def crawl() -> list[float]:
         fleet = Fleet(Network(redis), limited("2/s"))
@@ -128,34 +105,6 @@ def test_all_give_a_host_up_at_about_the_same_time(redis: RedisServer) -> None:
     assert len(times) == 6
     assert times[-1] - times[0] <= 31.0
     assert times[-1] <= 200.0
-
-
-@pytest.mark.parametrize("part", ["governor", "latency"])
-def test_times_that_lie_far_ahead_mean_nothing(redis: RedisServer, part: str) -> None:
-    """Whoever has written them to Redis, the crawl does not wait for them."""
-    adaptive = {"POLITENESS_MAX_RATE": 20.0}
-
-    async def crawl() -> tuple[float, Any]:
-        fleet = Fleet(Network(redis), adaptive)
-        await started(fleet, 2, 20.0)
-        client: Any = redis.client()
-        [key] = [key for key in client.keys("*") if client.type(key) == b"hash"]
-        model = json.loads(client.hget(key, "s"))
-        for name in model[part]:
-            if name in ("_since", "_from", "_cut_at", "_held_until"):
-                model[part][name] = 1e14
-        client.hset(key, mapping={"s": json.dumps(model), "i": 10**6})
-        client.hincrby(key, "v")
-        await asyncio.sleep(10)
-        fleet.sent.clear()
-        await asyncio.sleep(20)
-        rate = len(fleet.sent) / 20
-        await fleet.stop()
-        return rate, json.loads(client.hget(key, "s"))
-
-    rate, model = run(crawl())
-    assert rate > 3.0
-    assert largest(model) < time.time() * 2
 
 
 def test_one_accident_after_the_other(redis: RedisServer) -> None:

@@ -96,7 +96,7 @@ class HostModel:
         """Learn from a finished request; ``stale`` and ``otherwise`` are as in
         ``Governor.observe``."""
         if now < self._observed_at - _CLOCK_WAS_SET:
-            self.start_over(now)
+            self._start_over(now)
         self._observed_at = now
         governor = self.governor
         old_rate = self.rate
@@ -141,10 +141,9 @@ class HostModel:
             full=permit.full,
         )
 
-    def start_over(self, now: float) -> None:
+    def _start_over(self, now: float) -> None:
         """The clock that several processes share was set back: times that are still to
         come mean nothing, but the limit is what it was."""
-        self._observed_at = now
         before, self.governor = self.governor, Governor(self._bounds)
         self.latency = Latency(self._bounds.min_rate)
         self.outage = Outage()

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.core.leases import HORIZON
-from scrapy_politeness.core.snapshot import freeze, largest, number, thaw
+from scrapy_politeness.core.snapshot import freeze, number, thaw
 from scrapy_politeness.http.names import printable
 from scrapy_politeness.sharing.redis.connection import Call, micros
 
@@ -43,10 +43,6 @@ _REPORT_EVERY = 0.1
 _LONGEST_WAIT = 5.0
 
 _TRY_AGAIN = 0.01
-
-# Seconds. Apart from pauses, nothing in a model is decided for longer: times that lie
-# further ahead are damage, or the server's clock was set back.
-_FURTHEST_AHEAD = 3600.0
 
 # Revisions: not known yet, and to be overwritten whatever it is.
 _UNKNOWN = -1
@@ -295,12 +291,7 @@ class SharedLearning:
 
     def _adopt(self, slot: Slot, copy: _Copy, text: bytes) -> None:
         try:
-            values = _values(text)
-            model = thaw(slot.learner.new_model(), values)
-            now = self._clock.now
-            if largest(values) > now + self._longest + _FURTHEST_AHEAD:
-                model.start_over(now)
-            slot.adopt(model)
+            slot.adopt(thaw(slot.learner.new_model(), _values(text)))
         except ValueError as error:  # not JSON, not UTF-8, not a model
             self._warn_damaged(slot, error)
             slot.adopt(slot.learner.new_model())
