@@ -132,16 +132,18 @@ class Crawl:
         *,
         most_cuts: int = 0,
         is_noisy: bool = False,
+        noise: float = 0.0,
     ) -> None:
         """Retry a page that has failed, or give it up. Nothing will be sent during the
         ``pause``. ``most_cuts`` is how often a page is rescheduled because its
-        connection was cut, ``is_noisy`` whether that happens to many."""
+        connection was cut, ``is_noisy`` whether that happens to many. ``noise`` is the
+        share of requests that are known to fail whatever the page."""
         failing = self._failing[page]
         if failing.was_cut:
             self._retry(page, failing, now, most_cuts, is_noisy=is_noisy)
             return
         alone = not self._others
-        at = self._persistence.next_try(failing.failures, now, alone=alone)
+        at = self._persistence.next_try(failing.failures, now, alone=alone, noise=noise)
         if at == math.inf or failing.tries > _MOST_RESCHEDULES:
             self._give_up(page, failing, now)
         elif at > now:

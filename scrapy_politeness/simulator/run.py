@@ -213,7 +213,14 @@ class _Run:
         change = law.settle(permit, outcome, now, self._random.random())
         if crawl is not None and verdict is not Verdict.SERVED:
             pause = max(0.0, law.ready_at - now)
-            crawl.put_back(page, now, pause, most_cuts=most_cuts, is_noisy=is_noisy)
+            crawl.put_back(
+                page,
+                now,
+                pause,
+                most_cuts=most_cuts,
+                is_noisy=is_noisy,
+                noise=getattr(law, "noise", 0.0),
+            )
         client.plan()
         log = client.log
         log.trace.note(now, change.new_rate)

@@ -86,9 +86,9 @@ _RARE = 4.0
 
 _ROWS = len(_BURSTS) + len(_WINDOWS)
 
-# By how much less likely a limit is with each factor of e below the start rate, at
-# first: somebody has chosen that with hosts like this one in mind.
-_BELOW_START = 1.0
+# How much less likely a limit is with each factor of e below the start rate, at first,
+# as a natural logarithm: somebody has chosen that with hosts like this one in mind.
+_BELOW_START = 2.0
 
 # No cell is ever ruled out.
 _WORST = -20.0

@@ -17,8 +17,9 @@ STEADY  some successes                           the rate that is worth its risk
                                                  what is believed now
 STEADY  some successes after a single refusal,   the rate doubles
         and there is likely no limit
-STEADY  no refusal for long, at a rate no        the rate doubles
-        higher than about that at the start
+STEADY  no refusal for some time, at a rate no   the rate doubles
+        higher than about that at the start,
+        and a limit has hardly shown itself
 STEADY  a refusal                                what is worth its risk is lower now
 any     the host states its quota                STATED: the rate that keeps to it
 STATED  answers say nothing of it, or that       SEARCH or STEADY, as before
@@ -97,13 +98,22 @@ _SHOWN = 2.0
 
 # Somebody has chosen the start rate with hosts like this one in mind. Where the limit
 # seems to be no higher than about that, it may have been bad luck at the start: a rate
-# that is likely safe is doubled, and a higher one is tried after all: the sooner, the
-# likelier it is served, and the later, the more often a limit has shown itself, in
-# seconds if it has done so once. What has shown itself more often is a limit.
+# that is likely safe is doubled, and a higher one is tried after all. The likelier that
+# is served, the sooner, and the more often a limit has shown itself, the later: within
+# seconds after the first time, within some dozen requests after the second.
 _LOW = 1.5
 _SAFE = 0.75
 _TRY_AFTER = 0.03
+_LATEST = 1.5
+
+# Three refusals may fit some limit perfectly by accident. So while it has shown itself
+# that rarely, a little more is thought possible than what the evidence says. What has
+# shown itself this many times more often than bad luck has is a limit.
+_DOUBT = 0.05
 _OFTEN = 3.0
+
+# A pace that is this many times the real rate is not kept up with.
+_LAGS = 1.5
 
 # What is known less exactly than by this factor, as a natural logarithm, is not known.
 _WIDEST = 3.0
@@ -394,8 +404,8 @@ class Governor:
         belief.leak(now)
         best = belief.best_rate * _UNDER
         higher = belief.is_above(_MUCH * self._goal)
-        is_low = self._goal <= _LOW * self._bounds.start_rate
-        is_tried = not least and self._is_worth_a_try(higher, is_low, belief)
+        is_low = self._is_low
+        is_tried = not least and self._is_worth_a_try(higher, belief)
         if is_tried:
             best = math.inf
         [likely] = belief.quantiles(_LIKELY)
@@ -407,18 +417,32 @@ class Governor:
         if best > self._goal > in_use:
             best = self._goal
         self._goal = self._within_bounds(min(max(best, least), most))
-        belief.focus(min(self._goal, in_use))
-        self.limit = belief.limit
+        # A crawl that does not keep up with its pace may meet a limit far below that.
+        lags = self._goal > _LAGS * belief.recent_rate
+        belief.focus(min(self._goal, in_use, likely if lags else math.inf))
+        is_sure = belief.is_certain or not self._is_in_doubt(belief)
+        self.limit = belief.limit if is_sure else None
         self._count_bad_luck(belief)
 
-    def _is_worth_a_try(self, higher: float, is_low: bool, belief: Belief) -> bool:
+    def _is_worth_a_try(self, higher: float, belief: Belief) -> bool:
         """Tell whether to find out if the limit is much higher than the rate, which is
         the case with the chance ``higher``."""
         if not self.unlucky and belief.shown < _SHOWN and higher > _BOLD:
             return True
-        if not is_low or belief.shown > _OFTEN:
+        if not self._is_in_doubt(belief):
             return False
-        return higher**2 * belief.unseen > _TRY_AFTER * belief.shown**3
+        if belief.shown < _OFTEN:
+            higher += _DOUBT
+        needed = _TRY_AFTER * min(belief.shown, _LATEST) ** 3
+        return higher**2 * belief.unseen > needed
+
+    @property
+    def _is_low(self) -> bool:
+        return self._goal <= _LOW * self._bounds.start_rate
+
+    def _is_in_doubt(self, belief: Belief) -> bool:
+        """Tell whether what seems to be a limit may still have been bad luck."""
+        return self._is_low and belief.shown <= _OFTEN + belief.times
 
     def _count_bad_luck(self, belief: Belief) -> None:
         self.unlucky = belief.unlucky if belief.times >= _UNLUCKY_TIMES else 0.0

@@ -50,10 +50,11 @@ _SAID = 0.3
 _MEANT = 0.4
 
 # How many refusals by a limit have spoken of the rate, and how many have not, before
-# anything is known: about half of all limiters do. The counts fade when there are more
-# than the last number.
-_LIMIT_SAID = 2.0
-_LIMIT_SILENT = 2.0
+# anything is known. About half of all limiters do so, and they do so always: one
+# refusal tells much about the next. The counts fade when there are more than the last
+# number.
+_LIMIT_SAID = 0.25
+_LIMIT_SILENT = 0.25
 _MOST_COUNTED = 60.0
 # Halved for weeks, a count would become zero.
 _LEAST_COUNTED = 1e-6
