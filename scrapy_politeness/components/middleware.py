@@ -138,7 +138,7 @@ class PolitenessMiddleware:
         )
         if outcome.verdict is not Verdict.SERVED:
             outcome = self._judged_failure(ticket, flight, response, outcome, is_robots)
-        elif parts.doubts.is_busy:
+        elif parts.doubts.held:
             parts.doubts.answered(slot, flight.permit.sent_at, outcome)
         if flight.transfer is not None and not flight.transfer.size:
             # Not every download handler says what it receives.
@@ -163,7 +163,7 @@ class PolitenessMiddleware:
         outcome = self._judged(ticket, flight, outcome)
         if outcome.may_be_wall:
             outcome = self._judged_forbidden(ticket, flight, outcome)
-        elif parts.doubts.is_busy:
+        elif parts.doubts.held:
             parts.doubts.answered(slot, flight.permit.sent_at, outcome)
         is_unwelcome = outcome.verdict is Verdict.UNWELCOME
         if (
@@ -275,10 +275,8 @@ class PolitenessMiddleware:
             if address is not None:
                 parts.registry.learn_way(request, address)
         route = parts.registry.route_for(request, slot)
-        flight = parts.gate.pass_at_once(ticket, route)
-        if flight is None:
-            leaves = partial(self._leaves, ticket, route)
-            flight = await parts.gate.enter(ticket, route, leaves)
+        leaves = partial(self._leaves, ticket, route)
+        flight = await parts.gate.enter(ticket, route, leaves)
         if flight is None:
             return False
         parts.loop_lag.start()
@@ -297,7 +295,7 @@ class PolitenessMiddleware:
     def _leaves(self, ticket: Ticket, route: Route, seen: float, wait: float) -> bool:
         """Tell whether a request leaves the gate rather than ``wait`` that long, of
         which ``seen`` seconds are for what the queue knows of."""
-        if route.slot.is_given_up(time.monotonic()):
+        if route.slot.is_dead and route.slot.is_given_up(time.monotonic()):
             return True
         if self._parts.engine.is_closing:
             back = self._handing_back

@@ -243,12 +243,13 @@ class Slot(Referable):
         self, permit: Permit, outcome: Outcome, now: float, chance: float
     ) -> Change:
         """A request that was let through is over."""
-        outcome = self.serving.judged(permit, outcome)
+        if outcome.verdict.may_be_block:
+            outcome = self.serving.judged(permit, outcome)
         was_shut = self.serving.is_shut
         to_blame = self._land(permit, outcome, now)
         if was_shut or outcome.is_block or self._block_limit is not None:
             self._heed_block(permit, outcome, was_shut, now)
-        if self.learner.is_current(to_blame):
+        if to_blame is not permit and self.learner.is_current(to_blame):
             permit = to_blame
         change = self.conclude(permit, outcome, now, chance)
         self.announce()
@@ -298,8 +299,8 @@ class Slot(Referable):
     def _land(self, permit: Permit, outcome: Outcome, now: float) -> Permit:
         """Return which request is to blame."""
         self.in_flight -= 1
-        if outcome.verdict is not Verdict.IGNORED:
-            self.learner.answered()
+        if self.learner.answers_needed and outcome.verdict is not Verdict.IGNORED:
+            self.learner.answers_needed -= 1
         if self.from_finish:
             self.permits.restart(now)
         return self.serving.landed(permit, outcome)

@@ -156,7 +156,7 @@ def status_text(code: int) -> str:
 
 def _retry_after(response: Response, wall_now: float) -> float | None:
     return retry_after(
-        (_text(value) for value in response.headers.getlist("Retry-After")),
+        [_text(value) for value in response.headers.getlist("Retry-After")],
         date=_text(response.headers.get("Date")),
         wall_now=wall_now,
     )
