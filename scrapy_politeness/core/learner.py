@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,15 @@ from scrapy_politeness.core.governor.host_model import Change, HostModel
 from scrapy_politeness.core.learned import Learned
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from scrapy_politeness.core.governor.control_law import Bounds
+    from scrapy_politeness.core.history import Answered
     from scrapy_politeness.core.outcome import Outcome, Permit
     from scrapy_politeness.core.permits import Permits
+
+# Where there is no need for a random one.
+_MEAN_CHANCE = 0.5
 
 # Fewer answers say less than what an earlier run has found out.
 _FEW_ANSWERS = 20
@@ -50,6 +57,10 @@ class Learner:
         self._update()
 
     @property
+    def likely_limit(self) -> float | None:
+        return None if self.model is None else self.model.governor.likely_limit
+
+    @property
     def ceiling(self) -> float | None:
         return None if self.model is None else self.model.governor.limit
 
@@ -70,6 +81,18 @@ class Learner:
             # A share is no place where a rate has settled.
             return change._replace(settled_at=None)
         return change
+
+    def learn_from(self, answers: Iterable[Answered]) -> float:
+        """Learn from earlier answers, in their order; return until when they call for
+        a pause."""
+        until = -math.inf
+        for permit, outcome, at in answers:
+            if outcome.wait is not None:  # as the host has stated it
+                wait = min(outcome.wait, self.bounds.longest_pause)
+                outcome = outcome._replace(wait=wait)
+            change = self.observe(permit, outcome, at, _MEAN_CHANCE)
+            until = max(until, at + change.pause)
+        return until
 
     def is_current(self, permit: Permit) -> bool:
         """Tell whether a request was sent since the rate was last cut."""
