@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.forbidden import FEWEST_PAGES, ForbiddenRow
@@ -18,30 +19,20 @@ _CUTS = 6
 _NOISY_CUTS = 12
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Serving:
     """What fails in a row is counted from the first failure on. ``sent_at`` is when the
     last request was sent that this process saw served. ``is_shut`` says that the host
     shuts us out; ``noise`` is the share of all connections that fail, 0 where it is
     nothing unusual."""
 
-    __slots__ = (
-        "_before",
-        "_forbidden",
-        "_streak",
-        "is_shut",
-        "noise",
-        "pages",
-        "sent_at",
-    )
-
-    def __init__(self) -> None:
-        self.sent_at = -math.inf
-        self.pages = 0
-        self.is_shut = False
-        self.noise = 0.0
-        self._before = -math.inf
-        self._streak: Streak | None = None
-        self._forbidden: ForbiddenRow | None = None
+    sent_at: float = -math.inf
+    pages: int = 0
+    is_shut: bool = False
+    noise: float = 0.0
+    _before: float = -math.inf
+    _streak: Streak | None = None
+    _forbidden: ForbiddenRow | None = None
 
     def __repr__(self) -> str:
         return f"<Serving {self.pages} pages, {self._streak!r}>"
