@@ -113,7 +113,7 @@ class SlotQueue:
 
     def pop(self) -> Request | None:
         now = time.monotonic()
-        if now < self._nothing_before and self._has_all(self._tickets.keys()):
+        if now < self._nothing_before and not self._has_lost():
             # The alarm that led here may have been for something else.
             if self._nothing_before < self._alarm.at:
                 self._alarm.set(self._nothing_before)
@@ -127,7 +127,7 @@ class SlotQueue:
         self._release(now)
         for _ in range(self._most_passed_over):
             slot_key = self._ready_slots.next_slot(now)
-            if slot_key is None and not self._has_all(self._tickets.keys()):
+            if slot_key is None and self._has_lost():
                 self._parts.feedback.sweep()
                 slot_key = self._ready_slots.next_slot(now)
             if slot_key is None:
@@ -161,6 +161,11 @@ class SlotQueue:
         if not self._is_shared and not self.backlog.early:
             self._nothing_before = next_time
         return None
+
+    def _has_lost(self) -> bool:
+        """Tell whether the downloader lacks a request that has a ticket."""
+        tickets = self._tickets
+        return bool(tickets) and not self._has_all(tickets.keys())
 
     def __len__(self) -> int:
         return len(self.backlog)
