@@ -166,7 +166,7 @@ class Rescheduler:
 
     def _log_refusal(self, request: Request, reason: str, done: int) -> None:
         self._log.warning(
-            "%(request)s was refused (%(reason)s) after %(done)d reschedules, "
+            "%(request)s was refused (%(reason)s) after %(done)d reschedules; "
             "passing the refusal on",
             {
                 "request": public_request(request),

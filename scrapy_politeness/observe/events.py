@@ -117,7 +117,7 @@ class Events:
             self._signal_settled(slot, outcome, change)
 
     def paused_elsewhere(self, slot: Slot, seconds: float) -> None:
-        text = "pausing for %(pause).1f s, as asked of another process"
+        text = "pausing for %(pause).1f s, as the host asked another process"
         self._log.info(slot, text, pause=seconds)
         self._pause(slot, Cause.HOST, seconds, "another process")
 
@@ -142,7 +142,7 @@ class Events:
         self._pause(slot, Cause.SPIDER, seconds, "the spider")
 
     def still_paused(self, slot: Slot, seconds: float) -> None:
-        text = "pausing for another %(seconds).1f s, as asked of an earlier run"
+        text = "pausing for another %(seconds).1f s, as the host asked an earlier run"
         self._log.info(slot, text, seconds=seconds)
         self._pause(slot, Cause.HOST, seconds, "an earlier run")
 

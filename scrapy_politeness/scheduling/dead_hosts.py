@@ -150,7 +150,7 @@ class DeadHosts:
             assert outage is not None
             raise GivenUp(
                 f"{printable(slot.key)} has served nothing for "
-                f"{duration(outage.seconds)}, last because of {outage.reason}"
+                f"{duration(outage.seconds)}; the last failure was {outage.reason}"
             )
 
     def forget(self, slot: Slot) -> None:
