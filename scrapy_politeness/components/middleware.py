@@ -162,8 +162,8 @@ class PolitenessMiddleware:
         return self._parts.tickets.begin(request)
 
     def _log_exempt(self, request: Request) -> None:
-        """Log once that something is not limited: whoever tries the add-on on the own
-        machine may wonder why."""
+        """Log once that something is not limited: whoever tries the add-on against a
+        local server may wonder why."""
         host = host_of(request)
         if self._parts.policy.is_exempt(host):
             self._is_exempt_logged = True

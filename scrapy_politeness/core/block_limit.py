@@ -47,7 +47,7 @@ class BlockLimit:
     _began_at: float = 0.0
     _until: float = math.inf
     _strikes: int = 0
-    # Pages since the last block, which has ended then, and those before it.
+    # Pages since the last block, those before it, and when it ended.
     _served: int = 0
     _before: int = 0
     _ended_at: float = math.inf

@@ -43,7 +43,7 @@ class Learner:
     found_alone: float | None = None
     rate: float = field(init=False)
     max_in_flight: int = field(init=False)
-    # How many more answers there have to be until they outweigh what was recalled.
+    # How many more answers it takes to outweigh what was recalled.
     answers_needed: int = field(default=0, init=False)
     # The limit that was recalled, if any.
     _limit: float | None = field(default=None, init=False)

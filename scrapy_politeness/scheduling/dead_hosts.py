@@ -72,7 +72,7 @@ class DeadHosts:
         self._listener = listener
         self._pending = pending
         self._log = logging.LoggerAdapter(logger, {"spider": spider})
-        # Of which outage it was said that the host will be given up.
+        # When the outage began that was warned about, by slot.
         self._foretold: WeakKeyDictionary[Slot, float] = WeakKeyDictionary()
 
     def learned(self, slot: Slot, outcome: Outcome, change: Change) -> None:

@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 # Seconds. For a shorter wait, no request is sent away while the crawl goes on.
 SHORT_WAIT = 1.0
 
-# Seconds after which permits are asked for again, in case that an answer was lost.
+# Seconds after which permits are asked for again, in case an answer was lost.
 _RESERVE_AGAIN = 1.0
 
 

@@ -242,6 +242,6 @@ class ReadySlots:
 
 
 def _claimable_at(budget: Budget, now: float) -> float:
-    """A slot that nobody has in line here may make room in it."""
+    """A slot that is not in line here may make room in it."""
     at = budget.claimable_at
     return now + _LOOK_AGAIN if at == math.inf else at

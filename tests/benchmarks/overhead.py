@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.overhead [--slots N] [--report | --observation]
 
-Crawls a fast server in a process of its own, with and without the add-on by turns,
+Crawls a fast server in a process of its own, alternately with and without the add-on,
 between spider_opened and spider_closed; with --report, the add-on is in both, and
 what is compared is the report; with --observation, progress and metrics as well. A
 crawl of loopback is bound by its own CPU, so the CPU time says the same as pages per
