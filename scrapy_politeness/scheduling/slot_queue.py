@@ -12,8 +12,8 @@ from scrapy_politeness.scheduling.ready_slots import ReadySlots
 from scrapy_politeness.storage.marks import MARK, USUAL, placement_of, take_off
 from scrapy_politeness.storage.not_before import (
     NOT_BEFORE,
+    TIMES,
     forget_time,
-    has_time,
     held_until,
 )
 
@@ -99,7 +99,7 @@ class SlotQueue:
         was_ready = slot_key in backlog.ready
         now = time.monotonic()
         placement = placement_of(request) if MARK in meta else USUAL
-        if placement is USUAL and has_time(meta):
+        if placement is USUAL and not TIMES.isdisjoint(meta):
             placement = self._placement(request)
         # May fail: a request that cannot be stored.
         backlog.push(slot_key, request, placement, now)
@@ -138,7 +138,7 @@ class SlotQueue:
             meta = request.meta
             if MARK in meta:
                 take_off(request)
-            if has_time(meta):
+            if not TIMES.isdisjoint(meta):
                 forget_time(request)
             may_be_moved = self._is_stored or self._registry.has_splits
             if may_be_moved and self._registry.queue_key(request) != slot_key:
