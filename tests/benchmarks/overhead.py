@@ -115,14 +115,18 @@ class Speed:
     cpu_ms_per_page: float
 
 
-def measure(url: str, pages: int, slots: int, settings: dict[str, Any]) -> Speed:
-    requests = [
+def requests_for(url: str, pages: int, slots: int) -> list[dict[str, Any]]:
+    return [
         {
             "url": f"{url}/page/{number}",
             "meta": {"download_slot": f"slot {number % slots}"} if slots > 1 else {},
         }
         for number in range(pages)
     ]
+
+
+def measure(url: str, pages: int, slots: int, settings: dict[str, Any]) -> Speed:
+    requests = requests_for(url, pages, slots)
     result = crawl(requests=requests, settings=settings, timeout=600)
     served = result.stats.get("downloader/response_status_count/200")
     if result.returncode or served != pages:
