@@ -207,7 +207,7 @@ def _slot(check: Check) -> Iterator[str]:
         yield "since POLITENESS_GROUP_BY makes one slot of each domain"
 
 
-_DISALLOWED = "requests would wait for it, and be dropped if it stays so"
+_DISALLOWED = "requests would wait for it, and be dropped if it stays unreachable"
 _WITHOUT = "pages would be fetched without it"
 
 

@@ -30,7 +30,9 @@ _WIDEST_NAME = 40
 
 def add_options(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "file", metavar="FILE", help="the page that POLITENESS_REPORT names"
+        "file",
+        metavar="FILE",
+        help="the report that a crawl wrote to POLITENESS_REPORT",
     )
 
 

@@ -78,7 +78,7 @@ def add_options(parser: ArgumentParser) -> None:
         "hosts",
         nargs="*",
         metavar="HOST",
-        help="only these hosts (default: all); for import, the file of an export, or -",
+        help="only these hosts (default: all); for import, the output of export, or -",
     )
     parser.add_argument("--all", action="store_true", help="forget all hosts")
     parser.add_argument(

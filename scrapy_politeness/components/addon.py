@@ -13,8 +13,8 @@ from scrapy_politeness.components.middleware import PolitenessMiddleware
 from scrapy_politeness.components.priority_queue import PolitePriorityQueue
 from scrapy_politeness.components.rescheduling import RescheduleMiddleware
 from scrapy_politeness.components.robots_wait import RobotsWaitMiddleware
-from scrapy_politeness.config.policy import is_enabled, wants_dupefilter
 from scrapy_politeness.config.settings import errors_logged
+from scrapy_politeness.config.table import is_enabled, wants_dupefilter
 from scrapy_politeness.http.throttler import polite_throttler
 from scrapy_politeness.robots.size import RobotsSizeMiddleware
 from scrapy_politeness.storage.job import is_kept_by_us, reject_own_job

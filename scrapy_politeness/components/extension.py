@@ -11,8 +11,9 @@ from scrapy.extensions.telnet import update_telnet_vars
 
 from scrapy_politeness.components.parts import Parts
 from scrapy_politeness.config import rules
-from scrapy_politeness.config.policy import Policy, is_enabled
+from scrapy_politeness.config.policy import Policy
 from scrapy_politeness.config.settings import errors_logged
+from scrapy_politeness.config.table import is_enabled
 from scrapy_politeness.core.cause import Block
 from scrapy_politeness.http.names import public
 from scrapy_politeness.observe.crawl_log import log_settings

@@ -12,11 +12,8 @@ from scrapy.http.request import NO_CALLBACK
 
 from scrapy_politeness.components.extension import parts_if_enabled
 from scrapy_politeness.components.handing_back import HandingBack
-from scrapy_politeness.components.rescheduler import (
-    DONT_CACHE,
-    NOT_FROM_CACHE,
-    RESCHEDULES,
-)
+from scrapy_politeness.components.judge import Judge
+from scrapy_politeness.components.rescheduler import NOT_FROM_CACHE, RESCHEDULES
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.pace import NO_WAIT
 from scrapy_politeness.http.classify import classify_exception, classify_response
@@ -24,8 +21,6 @@ from scrapy_politeness.http.names import printable
 from scrapy_politeness.http.scrapy_internals import host_of
 from scrapy_politeness.http.throttler import HAS_THROTTLER
 from scrapy_politeness.robots.request import (
-    OWN_FETCH,
-    judged,
     refusals_of,
     robots_site,
     unlimit_download,
@@ -42,7 +37,7 @@ if TYPE_CHECKING:
     from scrapy.http import Response
     from typing_extensions import Self
 
-    from scrapy_politeness.core.route import Flight, Route
+    from scrapy_politeness.core.route import Route
     from scrapy_politeness.core.slot import Slot
     from scrapy_politeness.scheduling.tickets import Ticket
 
@@ -56,6 +51,7 @@ class PolitenessMiddleware:
         self._parts = parts_if_enabled(crawler, type(self).__name__)
         self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
         self._handing_back = HandingBack(self._parts, crawler.spider)
+        self._judge = Judge(self._parts, crawler.spider)
         addresses = crawler.settings.getint("CONCURRENT_REQUESTS_PER_IP")
         self._is_exempt_logged = False
         self._by_address = addresses > 0 and not HAS_THROTTLER
@@ -113,11 +109,7 @@ class PolitenessMiddleware:
         if ticket is not None:
             outcome = classify_exception(exception, request)
             if ticket.flight is not None and ticket.state is State.SENT:
-                outcome = self._judged(ticket, ticket.flight, outcome)
-                slot = ticket.flight.route.slot
-                ticket.is_refused = outcome.verdict.is_refusal or _is_noise(
-                    request, slot, outcome
-                )
+                outcome = self._judge.of_exception(ticket, ticket.flight, outcome)
             self._parts.feedback.end(ticket, outcome)
 
     # With ``**_``, the dispatcher need not select the arguments each time.
@@ -137,8 +129,10 @@ class PolitenessMiddleware:
             response, codes, time.time(), policy.refusals, is_page=not is_robots
         )
         if outcome.verdict is not Verdict.SERVED:
-            outcome = self._judged_failure(ticket, flight, response, outcome, is_robots)
-        elif parts.doubts.is_busy:
+            outcome = self._judge.of_response(
+                ticket, flight, response.status, outcome, is_robots=is_robots
+            )
+        elif parts.doubts.held:
             parts.doubts.answered(slot, flight.permit.sent_at, outcome)
         if flight.transfer is not None and not flight.transfer.size:
             # Not every download handler says what it receives.
@@ -149,75 +143,6 @@ class PolitenessMiddleware:
             parts.feedback.compare_parts(ticket, outcome, is_new=is_new)
         if policy.ip_limit is not None:
             parts.registry.learn_address(request, response, flight.route)
-
-    def _judged_failure(
-        self,
-        ticket: Ticket,
-        flight: Flight,
-        response: Response,
-        outcome: Outcome,
-        is_robots: bool,
-    ) -> Outcome:
-        """Return what an answer that is no page means, and see to its request."""
-        parts, request, slot = self._parts, ticket.request, flight.route.slot
-        outcome = self._judged(ticket, flight, outcome)
-        if outcome.may_be_wall:
-            outcome = self._judged_forbidden(ticket, flight, outcome)
-        elif parts.doubts.is_busy:
-            parts.doubts.answered(slot, flight.permit.sent_at, outcome)
-        is_unwelcome = outcome.verdict is Verdict.UNWELCOME
-        if (
-            outcome.verdict.is_refusal
-            or is_unwelcome
-            or ticket.doubt is not None
-            or _is_noise(request, slot, outcome)
-        ):
-            ticket.is_refused = True
-            request.meta[DONT_CACHE] = True
-        is_refusal = outcome.verdict is Verdict.REFUSED and not outcome.is_block
-        if is_refusal and not is_robots:
-            failing = parts.failing_pages
-            outcome = failing.refused(ticket, slot, response.status, outcome)
-        if is_unwelcome:
-            parts.dead_hosts.stop(slot, outcome.reason)
-        return outcome
-
-    def _judged_forbidden(
-        self, ticket: Ticket, flight: Flight, outcome: Outcome
-    ) -> Outcome:
-        doubts, slot, permit = self._parts.doubts, flight.route.slot, flight.permit
-        is_repeated = RESCHEDULES in ticket.request.meta
-        was_doubtful = slot.serving.doubts_forbidden
-        outcome = slot.serving.judged_forbidden(
-            permit, outcome, is_repeated=is_repeated
-        )
-        if outcome.is_block:
-            doubts.refused(slot)
-        elif not slot.serving.doubts_forbidden:
-            if was_doubtful:
-                self._log.info(
-                    "%(slot)s: still %(reason)s after several pauses, so these pages "
-                    "seem to be forbidden; passing such responses on from now on",
-                    {"slot": printable(slot.key), "reason": outcome.reason},
-                )
-        elif not is_repeated:
-            ticket.doubt = doubts.hold(slot, permit.sent_at)
-        return outcome
-
-    @staticmethod
-    def _judged(ticket: Ticket, flight: Flight, outcome: Outcome) -> Outcome:
-        """Pages that fail again and again, the last ones of a crawl, are no block."""
-        verdict = outcome.verdict
-        if not verdict.may_be_block and not verdict.is_overload:
-            return outcome
-        meta = ticket.request.meta
-        if OWN_FETCH in meta:
-            return judged(ticket.request, outcome)
-        if not verdict.may_be_block:
-            return outcome
-        if "retry_times" in meta or RESCHEDULES in meta:
-            outcome = outcome._replace(is_repeated=True)
-        return flight.route.slot.serving.judged(flight.permit, outcome)
 
     def _slot_for(self, request: Request, ticket: Ticket | None) -> Slot | None:
         registry = self._parts.registry
@@ -237,8 +162,8 @@ class PolitenessMiddleware:
         return self._parts.tickets.begin(request)
 
     def _log_exempt(self, request: Request) -> None:
-        """Log once that something is not limited: whoever tries the add-on on the own
-        machine may wonder why."""
+        """Log once that something is not limited: whoever tries the add-on against a
+        local server may wonder why."""
         host = host_of(request)
         if self._parts.policy.is_exempt(host):
             self._is_exempt_logged = True
@@ -275,10 +200,8 @@ class PolitenessMiddleware:
             if address is not None:
                 parts.registry.learn_way(request, address)
         route = parts.registry.route_for(request, slot)
-        flight = parts.gate.pass_at_once(ticket, route)
-        if flight is None:
-            leaves = partial(self._leaves, ticket, route)
-            flight = await parts.gate.enter(ticket, route, leaves)
+        leaves = partial(self._leaves, ticket, route)
+        flight = await parts.gate.enter(ticket, route, leaves)
         if flight is None:
             return False
         parts.loop_lag.start()
@@ -297,7 +220,7 @@ class PolitenessMiddleware:
     def _leaves(self, ticket: Ticket, route: Route, seen: float, wait: float) -> bool:
         """Tell whether a request leaves the gate rather than ``wait`` that long, of
         which ``seen`` seconds are for what the queue knows of."""
-        if route.slot.is_given_up(time.monotonic()):
+        if route.slot.is_dead and route.slot.is_given_up(time.monotonic()):
             return True
         if self._parts.engine.is_closing:
             back = self._handing_back
@@ -305,12 +228,3 @@ class PolitenessMiddleware:
         # What the queue handed out can wait there, outside memory; unless it waits for
         # what the queue does not know of, which would hand it out again at once.
         return ticket.by_queue and seen > SHORT_WAIT + route.slot.way
-
-
-def _is_noise(request: Request, slot: Slot, outcome: Outcome) -> bool:
-    """Tell whether a connection that was cut is to be repeated without using up
-    RETRY_TIMES."""
-    if outcome.verdict is not Verdict.UNREACHABLE or OWN_FETCH in request.meta:
-        return False
-    tries: int = request.meta.get(RESCHEDULES, 0)
-    return tries < slot.serving.most_cuts

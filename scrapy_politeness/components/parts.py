@@ -197,7 +197,7 @@ class Parts:
         if self.engine.is_closing:
             self.robots.wake()
             self.gate.reconsider()
-        return self.gate.is_busy or self.robots.is_busy or self.doubts.is_busy
+        return self.gate.is_busy or self.robots.is_busy or bool(self.doubts.held)
 
 
 def _open_records(policy: Policy, spider: Spider | None) -> Records | None:

@@ -37,7 +37,7 @@ _REFUSED = "refused"
 _AGAIN = "requested again"
 # The spider has found out that it was refused: what is known of the page has to outlast
 # an answer that seems to be one, and the cache must not be asked for it.
-_BY_SPIDER = "by_spider"
+BY_SPIDER = "by_spider"
 
 _VERDICT = "the spider's verdict"
 
@@ -115,7 +115,7 @@ class Rescheduler:
         if copy is None:
             return False
         facts = page_marks_of(self._crawler, copy)
-        mark_page(self._crawler, copy, {**facts, _BY_SPIDER: True})
+        mark_page(self._crawler, copy, {**facts, BY_SPIDER: True})
         parts.engine.schedule(copy)
         return True
 
@@ -123,14 +123,12 @@ class Rescheduler:
         if "cached" not in response.flags:
             self._parts.dead_hosts.stop(slot, _VERDICT)
 
-    def is_by_spider(self, request: Request) -> bool:
-        return _BY_SPIDER in page_marks_of(self._crawler, request)
-
     def _own_wait(self, request: Request) -> float | None:
         """Return how long to pause, as each refusal came after an answer that seemed
         to be a page; None for the first."""
-        done = request.meta.get(RESCHEDULES, 0) if self.is_by_spider(request) else 0
-        bounds = self._parts.policy.bounds
+        if BY_SPIDER not in page_marks_of(self._crawler, request):
+            return None
+        done, bounds = request.meta.get(RESCHEDULES, 0), self._parts.policy.bounds
         if not done:
             return None
         return float(min(bounds.backoff_base * 2.0**done, bounds.backoff_max))
@@ -168,7 +166,7 @@ class Rescheduler:
 
     def _log_refusal(self, request: Request, reason: str, done: int) -> None:
         self._log.warning(
-            "%(request)s was refused (%(reason)s) after %(done)d reschedules, "
+            "%(request)s was refused (%(reason)s) after %(done)d reschedules; "
             "passing the refusal on",
             {
                 "request": public_request(request),

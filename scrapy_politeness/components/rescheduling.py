@@ -8,10 +8,15 @@ from scrapy.http.request import NO_CALLBACK
 from scrapy.utils.defer import maybe_deferred_to_future
 
 from scrapy_politeness.components.extension import parts_if_enabled
-from scrapy_politeness.components.rescheduler import NOT_FROM_CACHE
+from scrapy_politeness.components.rescheduler import BY_SPIDER, NOT_FROM_CACHE
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.robots.request import limit_unpacking
-from scrapy_politeness.storage.marks import MARK, leave_the_scheduler, unmark_page
+from scrapy_politeness.storage.marks import (
+    MARK,
+    leave_the_scheduler,
+    page_marks_of,
+    unmark_page,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -35,6 +40,7 @@ class RescheduleMiddleware:
 
     def __init__(self, crawler: Crawler) -> None:
         parts = parts_if_enabled(crawler, type(self).__name__)
+        self._crawler = crawler
         self._tickets = parts.tickets
         self._feedback = parts.feedback
         self._rescheduler = parts.rescheduler
@@ -46,7 +52,7 @@ class RescheduleMiddleware:
     def process_request(self, request: Request) -> None:
         if MARK in request.meta:
             leave_the_scheduler(request)
-            if self._rescheduler.is_by_spider(request):
+            if BY_SPIDER in page_marks_of(self._crawler, request):
                 # Further in than HttpCache, the gate takes it away.
                 request.meta.setdefault("dont_cache", NOT_FROM_CACHE)
 
@@ -66,7 +72,9 @@ class RescheduleMiddleware:
             # What was downloaded has ended by now; this came from elsewhere.
             outcome = Outcome(Verdict.IGNORED, "not downloaded")
             self._feedback.end(ticket, outcome)
-        if MARK in request.meta and not self._rescheduler.is_by_spider(request):
+        if MARK in request.meta and BY_SPIDER not in page_marks_of(
+            self._crawler, request
+        ):
             unmark_page(request)
         return response
 

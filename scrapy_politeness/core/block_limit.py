@@ -14,6 +14,14 @@ that time. What lasts for hours, or goes on below that rate, has nothing to do w
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from scrapy_politeness.core.outcome import Verdict
+
+if TYPE_CHECKING:
+    from scrapy_politeness.core.learner import Learner
+    from scrapy_politeness.core.outcome import Outcome, Permit
 
 # How far a block may be from the limit that is believed in.
 _NEAR = 1.25
@@ -31,30 +39,41 @@ _ENOUGH = 10
 _ALIKE = 1.25
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class BlockLimit:
     """``rate`` is infinite where there is none."""
 
-    __slots__ = (
-        "_before",
-        "_began_at",
-        "_ended_at",
-        "_served",
-        "_strikes",
-        "_until",
-        "rate",
-    )
-
-    def __init__(self) -> None:
-        self.rate = math.inf
-        self._began_at = 0.0
-        self._until = math.inf
-        self._strikes = 0
-        # Pages since the last block, which has ended then, and those before it.
-        self._served = self._before = 0
-        self._ended_at = math.inf
+    rate: float = math.inf
+    _began_at: float = 0.0
+    _until: float = math.inf
+    _strikes: int = 0
+    # Pages since the last block, those before it, and when it ended.
+    _served: int = 0
+    _before: int = 0
+    _ended_at: float = math.inf
 
     def __repr__(self) -> str:
         return f"<BlockLimit {self.rate:.3g}/s>"
+
+    def observe(
+        self,
+        permit: Permit,
+        outcome: Outcome,
+        now: float,
+        *,
+        was_shut: bool,
+        is_shut: bool,
+        learner: Learner,
+    ) -> None:
+        """Learn from a finished request, before which the host shut us out, or since
+        which it does."""
+        if outcome.verdict is Verdict.SERVED:
+            self.served()
+        if is_shut and not was_shut:
+            self.began(permit.rate, learner.likely_limit, now)
+        elif was_shut and not is_shut:
+            self.ended(now)
+        self.pass_time(now)
 
     def served(self) -> None:
         self._served += 1

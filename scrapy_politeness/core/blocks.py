@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 
 from scrapy_politeness.core.cause import Block
 
 
+@dataclass(slots=True, eq=False)
 class Blocks:
     """``until`` is when the last of those ends that stop requests at the gate.
     ``in_queue`` says that one keeps them in the queue: robots.txt is not known yet, and
     has to pass the gate itself."""
 
-    __slots__ = ("_ends", "in_queue", "until")
-
-    def __init__(self) -> None:
-        self._ends: dict[Block, float] = {}
-        self.in_queue = False
-        self.until = -math.inf
+    _ends: dict[Block, float] = field(default_factory=dict)
+    in_queue: bool = False
+    until: float = -math.inf
 
     def end_of(self, reason: Block) -> float:
         """Return minus infinity where there is no such block."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,15 @@ from scrapy_politeness.core.governor.host_model import Change, HostModel
 from scrapy_politeness.core.learned import Learned
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from scrapy_politeness.core.governor.control_law import Bounds
+    from scrapy_politeness.core.history import Answered
     from scrapy_politeness.core.outcome import Outcome, Permit
     from scrapy_politeness.core.permits import Permits
+
+# Where there is no need for a random one.
+_MEAN_CHANCE = 0.5
 
 # Fewer answers say less than what an earlier run has found out.
 _FEW_ANSWERS = 20
@@ -35,8 +42,9 @@ class Learner:
     concurrency: Concurrency | None = None
     found_alone: float | None = None
     rate: float = field(init=False)
-    # How many more answers there have to be until they outweigh what was recalled.
-    _recalled: int = field(default=0, init=False)
+    max_in_flight: int = field(init=False)
+    # How many more answers it takes to outweigh what was recalled.
+    answers_needed: int = field(default=0, init=False)
     # The limit that was recalled, if any.
     _limit: float | None = field(default=None, init=False)
     # While parted: what all had learned together, if anything.
@@ -46,21 +54,15 @@ class Learner:
 
     def __post_init__(self) -> None:
         self._joint_bounds = self.bounds
-        self._update_rate()
+        self._update()
 
     @property
-    def max_in_flight(self) -> int:
-        if self.concurrency is None:
-            return self._max_concurrency
-        return self.concurrency.limit
+    def likely_limit(self) -> float | None:
+        return None if self.model is None else self.model.governor.likely_limit
 
     @property
     def ceiling(self) -> float | None:
         return None if self.model is None else self.model.governor.limit
-
-    def answered(self) -> None:
-        """A request was answered, and what that teaches may be learned elsewhere."""
-        self._recalled -= self._recalled > 0
 
     def observe(
         self, permit: Permit, outcome: Outcome, now: float, chance: float
@@ -74,11 +76,23 @@ class Learner:
         if is_news and not outcome.is_block:
             otherwise = concurrency.observe(permit, outcome, governor.chance_of_refusal)
         change = model.observe(permit, outcome, now, chance, otherwise=otherwise)
-        self._update_rate()
+        self._update()
         if change.settled_at is not None and self._permits.is_parted:
             # A share is no place where a rate has settled.
             return change._replace(settled_at=None)
         return change
+
+    def learn_from(self, answers: Iterable[Answered]) -> float:
+        """Learn from earlier answers, in their order; return until when they call for
+        a pause."""
+        until = -math.inf
+        for permit, outcome, at in answers:
+            if outcome.wait is not None:  # as the host has stated it
+                wait = min(outcome.wait, self.bounds.longest_pause)
+                outcome = outcome._replace(wait=wait)
+            change = self.observe(permit, outcome, at, _MEAN_CHANCE)
+            until = max(until, at + change.pause)
+        return until
 
     def is_current(self, permit: Permit) -> bool:
         """Tell whether a request was sent since the rate was last cut."""
@@ -88,14 +102,16 @@ class Learner:
         """Return how likely it was refused because too many were in flight. What else
         it teaches is learned together with others."""
         model, concurrency = self._begin()
-        return concurrency.observe(permit, outcome, model.governor.chance_of_refusal)
+        likely = concurrency.observe(permit, outcome, model.governor.chance_of_refusal)
+        self._update()
+        return likely
 
     def join(self) -> None:
         """Go on with what all have learned together."""
         if self._permits.is_parted:
             self.found_alone = self.ceiling
             self.model, self._joint_model = self._joint_model, None
-            self._update_rate()
+            self._update()
 
     def part(self, offset: float) -> None:
         """Go on alone, never faster than all were together; their clock is ahead by
@@ -108,7 +124,7 @@ class Learner:
         )
         if self._joint_model is not None:
             self.model.outage = self._joint_model.outage.shifted(-offset)
-        self._update_rate()
+        self._update()
 
     def new_model(self) -> HostModel:
         """Return one to be filled with what others have learned."""
@@ -117,7 +133,7 @@ class Learner:
     def adopt(self, model: HostModel) -> None:
         self._begin()
         self.model = model
-        self._update_rate()
+        self._update()
 
     @property
     def learned(self) -> Learned | None:
@@ -125,7 +141,7 @@ class Learner:
         model = self._joint_model if self._permits.is_parted else self.model
         if model is None or self.concurrency is None or not self.bounds.adaptive:
             return None
-        if self._recalled:
+        if self.answers_needed:
             return None  # a short visit must not replace what a long crawl has found
         governor = model.governor
         # What the user allows was not learned: another time it may be more.
@@ -142,30 +158,33 @@ class Learner:
 
     def recall(self, learned: Learned, now: float) -> None:
         model, concurrency = self._begin()
-        self._recalled = _FEW_ANSWERS
+        self.answers_needed = _FEW_ANSWERS
         self._limit = None if learned.spread is None else learned.ceiling
         if learned.ceiling is not None:
             model.governor.recall(learned.ceiling, learned.spread, learned.trust, now)
-            self._update_rate()
         if learned.concurrency is not None:
             concurrency.recall(learned.concurrency)
+        self._update()
 
     def reconfigure(self, bounds: Bounds) -> None:
         """Forget what was learned within other bounds, unless it is shared."""
         self.bounds = bounds
         if not self._permits.is_joined:
             self.model = self.concurrency = None
-            self._recalled, self._limit = 0, None
-        self._update_rate()
+            self.answers_needed, self._limit = 0, None
+        self._update()
 
     def forget(self) -> None:
         self.model = self.concurrency = self._joint_model = self.found_alone = None
-        self._recalled, self._limit = 0, None
-        self._update_rate()
+        self.answers_needed, self._limit = 0, None
+        self._update()
 
-    def _update_rate(self) -> None:
+    def _update(self) -> None:
         wanted = self.bounds.start_rate if self.model is None else self.model.rate
         self.rate = min(wanted, self.bounds.max_rate)
+        self.max_in_flight = self._max_concurrency
+        if self.concurrency is not None:
+            self.max_in_flight = self.concurrency.limit
 
     def _begin(self) -> tuple[HostModel, Concurrency]:
         if self.model is None:

@@ -14,9 +14,9 @@ class Verdict(Enum):
     lags behind: we wait, and go on at the same rate. After an ``is_refusal``, the host
     wants to be asked again later.
 
-    ``UNREACHABLE`` is a connection that was refused or cut, or a gateway that found
-    nobody behind it. Several in a row ``may_be_block``: the host is down, or shuts us
-    out. After ``UNWELCOME``, the host wants no more requests of ours at all."""
+    ``UNREACHABLE`` is a connection that was refused or cut, or a gateway that could
+    not reach the server. Several in a row ``may_be_block``: the host is down, or shuts
+    us out. After ``UNWELCOME``, the host wants no more requests of ours at all."""
 
     is_overload: bool
     is_refusal: bool
@@ -67,7 +67,7 @@ class Outcome(NamedTuple):
 
     @property
     def is_cut(self) -> bool:
-        """Tell whether it is a connection that failed, and no more than that."""
+        """Tell whether a connection failed, which is not known to be a block."""
         return self.verdict is Verdict.UNREACHABLE and not self.is_block
 
 

@@ -113,7 +113,7 @@ class Limit:
 
     @property
     def average_interval(self) -> float:
-        """The interval that can be kept for ever."""
+        """The interval that can be kept indefinitely."""
         return max(each.interval for each in (self, *self.longer))
 
     @property

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from scrapy_politeness.core.bandwidth import Transfer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from scrapy_politeness.core.bandwidth import Bandwidth
     from scrapy_politeness.core.budget import Budget
     from scrapy_politeness.core.outcome import Permit
@@ -101,15 +103,16 @@ class Route(NamedTuple):
                 budget.waiting -= 1
             self.slot.announce()
 
-    def take(self, now: float, kind: str = "") -> Flight:
-        """Let one request through, now, for an answer of that kind."""
+    def take(self, now: float, kind: Callable[[], str] = str) -> Flight:
+        """Let one request through, now; where bytes are counted, ``kind`` tells which
+        answers are about as large as its own."""
         slot = self.slot
         permit = slot.take(now)
         is_alone = not self.shared and not self.unseen
         if is_alone and slot.bandwidth is None:
             return Flight(self, permit, ())
         metered = self.metered
-        transfer = Transfer(metered, now, kind) if metered else None
+        transfer = Transfer(metered, now, kind()) if metered else None
         if is_alone:
             return Flight(self, permit, (), transfer)
         shared = [budget.take(now) for budget in self.shared]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.forbidden import FEWEST_PAGES, ForbiddenRow
@@ -18,27 +19,23 @@ _CUTS = 6
 _NOISY_CUTS = 12
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Serving:
     """What fails in a row is counted from the first failure on. ``sent_at`` is when the
-    last request was sent that this process saw served."""
+    last request was sent that this process saw served. ``is_shut`` says that the host
+    shuts us out; ``noise`` is the share of all connections that fail, 0 where it is
+    nothing unusual."""
 
-    __slots__ = ("_before", "_forbidden", "_streak", "pages", "sent_at")
-
-    def __init__(self) -> None:
-        self.sent_at = -math.inf
-        self.pages = 0
-        self._before = -math.inf
-        self._streak: Streak | None = None
-        self._forbidden: ForbiddenRow | None = None
+    sent_at: float = -math.inf
+    pages: int = 0
+    is_shut: bool = False
+    noise: float = 0.0
+    _before: float = -math.inf
+    _streak: Streak | None = None
+    _forbidden: ForbiddenRow | None = None
 
     def __repr__(self) -> str:
         return f"<Serving {self.pages} pages, {self._streak!r}>"
-
-    @property
-    def is_shut(self) -> bool:
-        """Tell whether the host shuts us out."""
-        is_shut = self._streak is not None and self._streak.is_block
-        return is_shut or (self._forbidden is not None and self._forbidden.is_block)
 
     @property
     def most_cuts(self) -> int:
@@ -51,12 +48,6 @@ class Serving:
         if streak.is_noisy:
             return _NOISY_CUTS
         return _CUTS if streak.in_a_row > 0 or streak.was_block else 0
-
-    @property
-    def noise(self) -> float:
-        """The share of all connections that fail; 0 where it is nothing unusual."""
-        streak = self._streak
-        return 0.0 if streak is None or not streak.is_noisy else streak.share
 
     @property
     def doubts_forbidden(self) -> bool:
@@ -86,6 +77,7 @@ class Serving:
         is_block = self._forbidden.forbidden(
             permit.sent_at, is_repeated=is_repeated, is_probe=permit.resumed
         )
+        self._update()
         if not is_block:
             return outcome
         reason = f"{outcome.reason} for every page"
@@ -105,6 +97,7 @@ class Serving:
             return permit
         was_block = streak.is_block
         streak.failed(permit.sent_at)
+        self._update()
         begins = streak.is_block and not was_block
         return permit._replace(sent_at=streak.began_at) if begins else permit
 
@@ -117,6 +110,8 @@ class Serving:
                 self._forbidden.served(sent_at)
         if self._streak is not None:
             self._streak.served(sent_at)
+        if self._streak is not None or self._forbidden is not None:
+            self._update()
 
     def unserve(self) -> None:
         """The last answer that seemed to be a page was none."""
@@ -124,6 +119,16 @@ class Serving:
 
     def forget(self) -> None:
         self._streak = self._forbidden = None
+        self._update()
+
+    def _update(self) -> None:
+        streak, forbidden = self._streak, self._forbidden
+        self.is_shut = streak is not None and streak.is_block
+        if forbidden is not None and forbidden.is_block:
+            self.is_shut = True
+        self.noise = 0.0
+        if streak is not None and streak.is_noisy:
+            self.noise = streak.share
 
     def _is_in_a_row(self, permit: Permit) -> bool:
         """Tell whether nothing was served that was sent later. A host that has never

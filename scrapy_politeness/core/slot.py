@@ -6,8 +6,8 @@ import math
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import TYPE_CHECKING
 
+from scrapy_politeness.core.admission import Admission
 from scrapy_politeness.core.block_limit import BlockLimit
-from scrapy_politeness.core.blocks import Blocks
 from scrapy_politeness.core.cause import Block, Cause
 from scrapy_politeness.core.governor.control_law import Phase
 from scrapy_politeness.core.health import Health, Status, health
@@ -16,39 +16,24 @@ from scrapy_politeness.core.learner import Learner
 from scrapy_politeness.core.leases import LeaseTerms, grace
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.core.pace import (
-    HEAD_START,
-    ON_THE_WAY,
     PROMPT,
     TRAVEL_TIME_DIFFERENCE,
 )
-from scrapy_politeness.core.permits import Permits, Referable
-from scrapy_politeness.core.serving import Serving
+from scrapy_politeness.core.permits import Permits
 from scrapy_politeness.core.turns import turn_step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from scrapy_politeness.core.bandwidth import Bandwidth
-    from scrapy_politeness.core.budget import Budget
     from scrapy_politeness.core.governor.control_law import Bounds
     from scrapy_politeness.core.governor.host_model import Change, HostModel
     from scrapy_politeness.core.history import Answered
     from scrapy_politeness.core.outage import Outage
     from scrapy_politeness.core.windows import Window
 
-# What is not sent in these cannot be made up for by a burst.
-_PAUSES = (Block.PAUSE, Block.HOURS)
-
-# How much a request that took longer to get to the gate says about the next one: the
-# event loop may have been busy. One that took less time proves that the way is short.
-_WAY_SHARE = 0.5
-
-# Where there is no need for a random one.
-_MEAN_CHANCE = 0.5
-
 
 @dataclass(eq=False, repr=False, slots=True)
-class Slot(Referable):
+class Slot(Admission):
     """Pace, governor, pause and concurrency of one slot.
 
     ``spacing`` is the user's own minimum between two requests on average, ``floor``
@@ -57,50 +42,17 @@ class Slot(Referable):
     times, and ``bandwidth`` how much may arrive. With ``from_finish``, requests go one
     at a time, and spacings are counted from the end of each.
 
-    ``ready_at`` and ``claimable_at`` alone decide when it sends. Whatever has a reason
-    for it to send nothing blocks it, and when the answer changes, the slot announces
-    that to its ``listeners``.
-
     A slot that has joined others in sharing one budget and one governor sends by
     leases of that, and hands its outcomes in. Parted from them, it goes on alone with
     its share, and never faster than they were.
     """
 
-    key: str
     bounds: InitVar[Bounds]
     _: KW_ONLY
-    spacing: float
-    # What the user allows, or less where the host was found to take less.
-    concurrency: int
-    floor: float = 0.0
-    burst: int = 1
     windows: InitVar[Sequence[Window]] = ()
-    from_finish: bool = False
-    bandwidth: Bandwidth | None = None
-    # Where other processes share it, its longer windows are budgets of their own.
-    companions: tuple[Budget, ...] = ()
-    listeners: Sequence[Callable[[Slot], None]] = ()
-
-    in_flight: int = field(default=0, init=False)
-    # How many this process may have in flight, where others share that.
-    allowed: int | None = field(default=None, init=False)
-    # Handed out, and on their way to the gate.
-    claims: int = field(default=0, init=False)
-    # Of those, the ones that wait for something else: each takes a place, but holds up
-    # no other.
-    aside: int = field(default=0, init=False)
-    is_dead: bool = field(default=False, init=False)
-    permits: Permits = field(init=False)
     learner: Learner = field(init=False)
-    serving: Serving = field(default_factory=Serving, init=False)
-    _blocks: Blocks = field(default_factory=Blocks, init=False)
     _block_limit: BlockLimit | None = field(default=None, init=False)
-    _claimed_at: float = field(default=-math.inf, init=False)
-    _way: float = field(default=0.0, init=False)
     _robots_delay: float = field(default=0.0, init=False)
-    # What to keep between requests on average, and between any two.
-    _interval: float = field(init=False)
-    _gap: float = field(init=False)
 
     def __post_init__(self, bounds: Bounds, windows: Sequence[Window]) -> None:
         self.permits = Permits(self.burst, windows)
@@ -119,98 +71,6 @@ class Slot(Referable):
         self._interval = max(1 / rate, self.spacing) * share
         self._gap = max(self._robots_delay, self.floor) * share
         self.concurrency = self.learner.max_in_flight
-
-    @property
-    def _places(self) -> int:
-        """How many places there are; one at a time asks whether a block is over."""
-        places = 1 if self.serving.is_shut else self.concurrency
-        return places if self.allowed is None else min(places, self.allowed)
-
-    @property
-    def has_room(self) -> bool:
-        return self.in_flight < self._places
-
-    def is_open(self, now: float) -> bool:
-        """Tell whether nothing but a permit is missing."""
-        return self.has_room and not self._blocks.in_queue and self._blocks.until <= now
-
-    @property
-    def ready_at(self) -> float:
-        """From when on one more request may be sent."""
-        at = self.permits.pace.ready_at(self._interval, self._gap)
-        if self.bandwidth is not None:
-            at = max(at, self.bandwidth.ready_at)
-        until = self._blocks.until
-        return at if at > until else until
-
-    @property
-    def claimable_at(self) -> float:
-        """From when on one more request may be handed out, to be sent at once.
-
-        Infinite while there is no room, or robots.txt is not known: then something has
-        to be sent, settled or unblocked first.
-        """
-        blocks = self._blocks
-        if blocks.in_queue:
-            return math.inf
-        way = self._way if self._way > ON_THE_WAY else 0.0
-        # Those on a long way take no place of those in flight meanwhile.
-        most = self._places + (int(way * self.rate) if way else 0)
-        if self.in_flight + self.claims + self.aside >= most:
-            return math.inf
-        since = max(self._claimed_at, blocks.until)
-        at = self.permits.pace.claimable_at(
-            self.claims, since, self._interval, self._gap, way
-        )
-        if self.bandwidth is not None:
-            at = max(at, self.bandwidth.ready_at - HEAD_START)
-        return max(at, blocks.until - max(HEAD_START, way))
-
-    @property
-    def way(self) -> float:
-        """What it takes to get from the queue to the gate, in seconds; 0 where that is
-        not worth mentioning."""
-        return self._way if self._way > ON_THE_WAY else 0.0
-
-    def arrived(self, seconds: float) -> None:
-        """A request from the queue has come to the gate after that time."""
-        if seconds < self._way:
-            self._way = seconds
-        else:
-            self._way += _WAY_SHARE * (seconds - self._way)
-
-    def has_permit(self, now: float, shared: object = ()) -> bool:
-        """Tell whether, where other processes share it, one more request is paid for
-        that needs those other budgets, too."""
-        return self.permits.pace.has_permit(now, shared)
-
-    def allow(self, places: int) -> None:
-        """Of what many processes may have in flight together, this is our part."""
-        if places != self.allowed:
-            self.allowed = places
-            self.announce()
-
-    def claim(self, now: float) -> None:
-        """A request was handed out and is on its way to be sent."""
-        if not self.claims:
-            self._claimed_at = now
-        self.claims += 1
-
-    def unclaim(self) -> None:
-        """That request was sent, or will never be."""
-        self.claims -= 1
-        self.announce()
-
-    def step_aside(self) -> None:
-        """That request waits for something else."""
-        self.claims -= 1
-        self.aside += 1
-        self.announce()
-
-    def step_back(self) -> None:
-        """It does so no longer, and is sent, or will never be."""
-        self.aside -= 1
-        self.announce()
 
     def take(self, now: float) -> Permit:
         """Let one request through, now."""
@@ -243,31 +103,26 @@ class Slot(Referable):
         self, permit: Permit, outcome: Outcome, now: float, chance: float
     ) -> Change:
         """A request that was let through is over."""
-        outcome = self.serving.judged(permit, outcome)
+        if outcome.verdict.may_be_block:
+            outcome = self.serving.judged(permit, outcome)
         was_shut = self.serving.is_shut
         to_blame = self._land(permit, outcome, now)
         if was_shut or outcome.is_block or self._block_limit is not None:
-            self._heed_block(permit, outcome, was_shut, now)
-        if self.learner.is_current(to_blame):
+            if self._block_limit is None:
+                self._block_limit = BlockLimit()
+            self._block_limit.observe(
+                permit,
+                outcome,
+                now,
+                was_shut=was_shut,
+                is_shut=self.serving.is_shut,
+                learner=self.learner,
+            )
+        if to_blame is not permit and self.learner.is_current(to_blame):
             permit = to_blame
         change = self.conclude(permit, outcome, now, chance)
         self.announce()
         return change
-
-    def _heed_block(
-        self, permit: Permit, outcome: Outcome, was_shut: bool, now: float
-    ) -> None:
-        if self._block_limit is None:
-            self._block_limit = BlockLimit()
-        if outcome.verdict is Verdict.SERVED:
-            self._block_limit.served()
-        is_shut, model = self.serving.is_shut, self.learner.model
-        if is_shut and not was_shut:
-            limit = None if model is None else model.governor.likely_limit
-            self._block_limit.began(permit.rate, limit, now)
-        elif was_shut and not is_shut:
-            self._block_limit.ended(now)
-        self._block_limit.pass_time(now)
 
     def conclude(
         self, permit: Permit, outcome: Outcome, now: float, chance: float
@@ -298,8 +153,8 @@ class Slot(Referable):
     def _land(self, permit: Permit, outcome: Outcome, now: float) -> Permit:
         """Return which request is to blame."""
         self.in_flight -= 1
-        if outcome.verdict is not Verdict.IGNORED:
-            self.learner.answered()
+        if self.learner.answers_needed and outcome.verdict is not Verdict.IGNORED:
+            self.learner.answers_needed -= 1
         if self.from_finish:
             self.permits.restart(now)
         return self.serving.landed(permit, outcome)
@@ -343,73 +198,6 @@ class Slot(Referable):
             self._robots_delay,
         )
 
-    def announce(self) -> None:
-        """Say that it may be ready at another time than before."""
-        for listener in self.listeners:
-            listener(self)
-
-    def block(self, reason: Block, until: float = math.inf) -> bool:
-        """Send nothing until then, or until it is unblocked; of several times for one
-        reason the latest counts. Return whether that is news."""
-        is_news = self._block(reason, until)
-        if is_news:
-            self.announce()
-        return is_news
-
-    def unblock(self, reason: Block) -> bool:
-        """Return whether it was blocked for that reason."""
-        was_blocked = self._blocks.remove(reason)
-        if was_blocked:
-            if reason in _PAUSES:
-                self.permits.pace.forget_pause()
-            self.announce()
-        return was_blocked
-
-    def _block(self, reason: Block, until: float) -> bool:
-        is_news = self._blocks.add(reason, until)
-        if is_news and reason in _PAUSES:
-            self.permits.pace.pause_until(until, self._interval)
-        return is_news
-
-    def blocked_for(self, reason: Block) -> float:
-        """Return until when; minus infinity where it is not."""
-        return self._blocks.end_of(reason)
-
-    @property
-    def blocked_until(self) -> float:
-        return self._blocks.until
-
-    @property
-    def paused_until(self) -> float:
-        return self._blocks.end_of(Block.PAUSE)
-
-    def reset(self) -> bool:
-        """End all pauses; return whether there was any."""
-        was_paused = self._blocks.until > -math.inf
-        self._blocks.clear()
-        self.permits.pace.forget_pause()
-        self.announce()
-        return was_paused
-
-    def set_dead(self, is_dead: bool) -> None:
-        """A host that has refused everything for too long is dead."""
-        if is_dead is not self.is_dead:
-            self.is_dead = is_dead
-            self.announce()
-
-    def stop(self) -> None:
-        """Send nothing any more: we are not welcome."""
-        self.is_dead = True  # first, since blocking it announces both
-        self.block(Block.UNWELCOME)
-
-    @property
-    def is_stopped(self) -> bool:
-        return self._blocks.end_of(Block.UNWELCOME) > -math.inf
-
-    def is_given_up(self, now: float) -> bool:
-        """Tell whether what waits for it need not wait for the end of its pause."""
-        return self.is_dead and (self.is_stopped or self.paused_until > now)
-
     def status(self, now: float) -> Status:
         paused_for = 0.0 if self.is_stopped else max(0.0, self._blocks.until - now)
         how = Health.PAUSED if paused_for else Health.HEALTHY
@@ -428,11 +216,6 @@ class Slot(Referable):
             self.bad_luck,
             self._blocks.longest.value if paused_for else "",
         )
-
-    @property
-    def rate(self) -> float:
-        """How many requests per second may be sent now, apart from pauses."""
-        return 1 / max(self._interval, self._gap)
 
     @property
     def outage(self) -> Outage | None:
@@ -484,17 +267,6 @@ class Slot(Referable):
         searching = model.governor.phase is Phase.SEARCH
         return Cause.START if searching and not model.is_capped else Cause.HOST
 
-    def is_idle(self, now: float) -> bool:
-        """Tell whether nothing is under way, and the next request could go at once, or
-        never."""
-        busy = self.in_flight or self.claims or self.aside
-        if busy or self._blocks.in_queue:
-            return False
-        if self.is_stopped:
-            return True  # if it is ever met again, that is found out again
-        idle_at = self.permits.pace.idle_at(self._interval, self._gap)
-        return max(self.ready_at, idle_at) <= now
-
     def reconfigure(
         self,
         bounds: Bounds,
@@ -518,13 +290,7 @@ class Slot(Referable):
         were known to be no problem before. A pause ends unless it follows from them."""
         self.forget()
         self.recall(Learned(rate, None, None), now)
-        until = -math.inf
-        longest = self.learner.bounds.longest_pause
-        for permit, outcome, at in answers:
-            if outcome.wait is not None:  # as the host has stated it
-                outcome = outcome._replace(wait=min(outcome.wait, longest))
-            change = self.learner.observe(permit, outcome, at, _MEAN_CHANCE)
-            until = max(until, at + change.pause)
+        until = self.learner.learn_from(answers)
         self._update()
         self.unblock(Block.PAUSE)
         if until > now:

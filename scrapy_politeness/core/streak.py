@@ -8,6 +8,8 @@ share is learned from the rows that ended by themselves.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 # A host that was never seen to fail fails this share of requests, and that many
 # requests would have to say otherwise.
 _USUAL_SHARE = 0.03
@@ -24,18 +26,16 @@ _MEMORY = 1000.0
 _NOISY = 0.05
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Streak:
-    """Times are those at which requests were sent. ``served`` is how many were served
-    before it began to count. ``was_block`` says that there was a block earlier."""
+    """Times are those at which requests were sent. ``was_block`` says that there was a
+    block earlier. Of the ``requests`` before the present row, ``_failed`` failed."""
 
-    __slots__ = ("_failed", "_requests", "began_at", "in_a_row", "was_block")
-
-    def __init__(self, served: int = 0) -> None:
-        self.in_a_row = 0
-        self.began_at = 0.0
-        self.was_block = False
-        self._failed = 0.0
-        self._requests = float(served)
+    requests: float = 0.0
+    in_a_row: int = 0
+    began_at: float = 0.0
+    was_block: bool = False
+    _failed: float = 0.0
 
     def __repr__(self) -> str:
         return f"<Streak of {self.in_a_row}, usual share {self.share:.3g}>"
@@ -44,7 +44,7 @@ class Streak:
     def share(self) -> float:
         """Of all requests, how many fail whatever we do."""
         failed = self._failed + _USUAL_SHARE * _USUAL_REQUESTS
-        return failed / (self._requests + _USUAL_REQUESTS)
+        return failed / (self.requests + _USUAL_REQUESTS)
 
     @property
     def is_noisy(self) -> bool:
@@ -69,9 +69,9 @@ class Streak:
             self.was_block = True
         else:
             self._failed += self.in_a_row
-            self._requests += self.in_a_row
-        self._requests += 1
+            self.requests += self.in_a_row
+        self.requests += 1
         self.in_a_row = 0
-        if self._requests > _MEMORY:
-            self._requests /= 2
+        if self.requests > _MEMORY:
+            self.requests /= 2
             self._failed /= 2

@@ -46,7 +46,7 @@ _MEDIAWIKI_REFUSALS = {
 # that Cloudflare has for the same. Without it, we would have seen a timeout.
 _TIMEOUTS_BEHIND = frozenset({504, 522, 524})
 
-# A gateway that has nobody to ask: Bad Gateway, and those of Cloudflare.
+# A gateway that cannot reach the server: Bad Gateway, and Cloudflare's own codes.
 _NOBODY_BEHIND = frozenset({502, 520, 521, 523, 525, 526, 527, 530})
 
 # Firewalls forbid what is too fast (403), a busy server finds its clients slow (408),
@@ -156,7 +156,7 @@ def status_text(code: int) -> str:
 
 def _retry_after(response: Response, wall_now: float) -> float | None:
     return retry_after(
-        (_text(value) for value in response.headers.getlist("Retry-After")),
+        [_text(value) for value in response.headers.getlist("Retry-After")],
         date=_text(response.headers.get("Date")),
         wall_now=wall_now,
     )

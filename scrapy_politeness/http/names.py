@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.text import escaped
@@ -15,6 +16,8 @@ _LONGEST = 253
 _NO_HOST = "(no host)"
 
 
+# The names of slots come back in every line.
+@lru_cache(maxsize=1024)
 def printable(name: str) -> str:
     """Return the name on one line, without control characters, and not too long.
 

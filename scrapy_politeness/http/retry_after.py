@@ -8,7 +8,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
 # RFC 9110 allows whole seconds only; some servers send decimals.
 _SECONDS = re.compile(r"[0-9]+(\.[0-9]*)?|\.[0-9]+")
@@ -23,7 +23,7 @@ _MAX_DATE_LENGTH = 64
 
 
 def retry_after(
-    values: Iterable[str], *, date: str | None, wall_now: float
+    values: Sequence[str], *, date: str | None, wall_now: float
 ) -> float | None:
     """Return the longest wait in seconds that the Retry-After values ask for; None if
     none can be understood. A date is compared with the response's own Date, if any, so

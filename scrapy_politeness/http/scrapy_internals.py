@@ -6,8 +6,9 @@ import asyncio
 import re
 import socket
 import sys
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import SplitResult
 
 from scrapy import signals
 from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
@@ -239,9 +240,16 @@ async def in_thread(work: Callable[[], _T]) -> _T:
 
 def host_of(message: Request | Response) -> str:
     try:
-        return (urlparse_cached(message).hostname or NO_HOST).removesuffix(_ROOT)
+        return _host_in(urlparse_cached(message).netloc)
     except ValueError:
         return NO_HOST
+
+
+# Needed several times for each page.
+@lru_cache(maxsize=4096)
+def _host_in(netloc: str) -> str:
+    host = SplitResult("", netloc, "", "", "").hostname
+    return (host or NO_HOST).removesuffix(_ROOT)
 
 
 def proxy_of(request: Request) -> str:

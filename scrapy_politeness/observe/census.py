@@ -151,6 +151,6 @@ class CensusTaker:
         """Count the requests that wait for a slot, in the scheduler or at the gate."""
         pending = 0
         for queue in self._queues:
-            pending += queue.count(slot_key)
-        slot = self._registry.seen(slot_key)
+            pending += queue.backlog.count(slot_key)
+        slot = self._registry.slots.get(slot_key)
         return pending if slot is None else pending + self._gate.waiting(slot)

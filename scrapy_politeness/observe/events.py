@@ -109,7 +109,7 @@ class Events:
             elif change.new_rate > change.old_rate:
                 self._stats.inc_value("politeness/speedups")
             if change.pause:
-                self._paused(slot, Cause.HOST, now)
+                self._paused(slot, tally, Cause.HOST, now)
         self._rates.settled(slot, tally, outcome, change)
         if is_news:
             if was_bad_luck(tally, change):
@@ -117,7 +117,7 @@ class Events:
             self._signal_settled(slot, outcome, change)
 
     def paused_elsewhere(self, slot: Slot, seconds: float) -> None:
-        text = "pausing for %(pause).1f s, as asked of another process"
+        text = "pausing for %(pause).1f s, as the host asked another process"
         self._log.info(slot, text, pause=seconds)
         self._pause(slot, Cause.HOST, seconds, "another process")
 
@@ -142,7 +142,7 @@ class Events:
         self._pause(slot, Cause.SPIDER, seconds, "the spider")
 
     def still_paused(self, slot: Slot, seconds: float) -> None:
-        text = "pausing for another %(seconds).1f s, as asked of an earlier run"
+        text = "pausing for another %(seconds).1f s, as the host asked an earlier run"
         self._log.info(slot, text, seconds=seconds)
         self._pause(slot, Cause.HOST, seconds, "an earlier run")
 
@@ -197,14 +197,12 @@ class Events:
         )
 
     def _pause(self, slot: Slot, cause: Cause, seconds: float, reason: str) -> None:
-        self._paused(slot, cause)
+        self._paused(slot, self._tallies.of(slot.key), cause, time.monotonic())
         self._send(signals.slot_paused, slot, seconds=seconds, reason=reason)
 
-    def _paused(self, slot: Slot, cause: Cause, now: float | None = None) -> None:
-        tally = self._tallies.of(slot.key)
+    def _paused(self, slot: Slot, tally: Tally, cause: Cause, now: float) -> None:
         tally.paused_because = cause
         if self._sampler is not None:
-            now = time.monotonic() if now is None else now
             self._sampler.paused(slot, tally, now)
 
     def _warn_of_waiting(self, slot: Slot, tally: Tally) -> None:

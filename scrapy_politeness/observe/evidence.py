@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.text import percent, rate
@@ -35,19 +35,18 @@ class Evidence:
         return f"{self.refused:,} of {count:,} at {self.low:g} to {rate(self.high)}"
 
 
+@dataclass(slots=True, eq=False)
 class Responses:
     """Counts responses by the rate at which requests were really sent then, whatever
     was allowed."""
 
-    __slots__ = ("_counts", "_current", "_gap", "_longest", "_shortest")
-
-    def __init__(self) -> None:
-        # Served and refused, by the lower and upper bound of the rate.
-        self._counts: dict[tuple[float, float], list[int]] = {}
-        self._gap = 0.0
-        # Those of the present rate, and the gaps for which it is that.
-        self._current = [0, 0]
-        self._shortest = self._longest = 0.0
+    # Served and refused, by the lower and upper bound of the rate.
+    _counts: dict[tuple[float, float], list[int]] = field(default_factory=dict)
+    _gap: float = 0.0
+    # Those of the present rate, and the gaps for which it is that.
+    _current: list[int] = field(default_factory=lambda: [0, 0])
+    _shortest: float = 0.0
+    _longest: float = 0.0
 
     def sent(self, seconds: float) -> None:
         """A request was sent, this long after the one before."""

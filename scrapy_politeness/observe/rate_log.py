@@ -77,7 +77,7 @@ class RateLog(SlotLog):
         is_refused = outcome.verdict is Verdict.REFUSED
         if is_refused or slot.concurrency != tally.concurrency:
             self._log_concurrency(slot, tally)
-        if slot.bad_luck and not tally.logged_bad_luck:
+        if not tally.logged_bad_luck and slot.bad_luck:
             tally.logged_bad_luck = True
             self.info(
                 slot,
@@ -151,7 +151,6 @@ class RateLog(SlotLog):
 
     def _log_concurrency(self, slot: Slot, tally: Tally) -> None:
         before, tally.concurrency = tally.concurrency, slot.concurrency
-        most = counted(slot.concurrency, "request")
         # Fewer are sent long before it is known that this is the reason.
         logged = tally.logged_concurrency or math.inf
         is_found = slot.concurrency < logged and slot.limits_connections
@@ -160,9 +159,11 @@ class RateLog(SlotLog):
         if before is None:
             return  # what was recalled has been logged
         if is_found:
+            most = counted(slot.concurrency, "request")
             text = "at most %(most)s at once, since it has refused more"
             self.info(slot, text, most=most)
         elif slot.concurrency < before:
+            most = counted(slot.concurrency, "request")
             self.debug(slot, "at most %(most)s at once for now", most=most)
 
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from dataclasses import dataclass
 from http import HTTPStatus
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -29,11 +28,11 @@ from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
 from scrapy_politeness.core.cause import Block
-from scrapy_politeness.core.lru import LRU
 from scrapy_politeness.http.scrapy_internals import go_the_same_way
 from scrapy_politeness.robots.answer import ask
+from scrapy_politeness.robots.known import Known, KnownSites
 from scrapy_politeness.robots.log import RobotsLog
-from scrapy_politeness.robots.request import other_scheme, robots_request, site_of
+from scrapy_politeness.robots.request import robots_request, site_of
 from scrapy_politeness.robots.rules import readable
 from scrapy_politeness.robots.schedule import USE_FOR, Schedule
 from scrapy_politeness.robots.terms import read_terms, user_agent_for
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
     from scrapy_politeness.config.policy import Policy
     from scrapy_politeness.core.slot import Slot
     from scrapy_politeness.http.scrapy_internals import Engine
-    from scrapy_politeness.robots.answer import RobotsAnswer
     from scrapy_politeness.robots.terms import RobotsTerms
     from scrapy_politeness.scheduling.listener import Listener
     from scrapy_politeness.scheduling.registry import SlotRegistry
@@ -62,22 +60,6 @@ _SAME_PAUSE = 60.0
 
 # Seconds. That a slot was stopped meanwhile is not announced here.
 _LONGEST_SLEEP = 60.0
-
-_DISALLOW_ALL = b"User-agent: *\nDisallow: /\n"
-
-
-@dataclass(slots=True)
-class _Known:
-    """What applies to a site until ``ask_at``, when its robots.txt is requested again:
-    what was read at ``read_at``, or what was decided since it is unreachable. Since
-    then, ``failures`` requests have failed. Where the host cannot be reached at all,
-    its pages fail with ``error``."""
-
-    terms: RobotsTerms | None
-    ask_at: float
-    read_at: float | None = None
-    failures: int = 0
-    error: Exception | None = None
 
 
 class _Asked(NamedTuple):
@@ -113,8 +95,12 @@ class Robots:
         self._clock = clock
         self._schedule = Schedule(policy.backoff_base, policy.backoff_max)
         self._asked: dict[str, _Asked] = {}
-        self._known = LRU[str, _Known](
-            remembered, lambda site, _: site not in self._asked
+        self._known = KnownSites(
+            remembered,
+            lambda site, _: site not in self._asked,
+            self._schedule,
+            self._log,
+            clock,
         )
         # How many of them the requests of a slot wait for.
         self._blocking: Counter[Slot] = Counter()
@@ -208,7 +194,7 @@ class Robots:
             policy, log = self._policy, self._log
             terms = read_terms(readable(body), site, agent, policy, log, now)
         before = self._known.get(site)
-        self._known[site] = _Known(terms, now + USE_FOR, now)
+        self._known[site] = Known(terms, now + USE_FOR, now)
         if before is not None and before.failures:
             self._log.reachable_again(site)
         return body
@@ -255,78 +241,30 @@ class Robots:
                     self._log.unusable(site, answer.reason)
                 return self.learn(site, answer.response)
             if known is not None:
-                self._stay_with(known, site, answer)
+                self._known.stay_with(known, site, answer, slot)
                 return None
-            if self._adopt(site, answer, nth):
+            if self._known.adopt(site, answer, nth, slot):
                 return None
             now = self._clock()
-            if self._is_hopeless(answer, nth, now - began_at):
-                if self._policy.disallows_unreachable:
-                    return self._disallow(site, answer, nth, now - began_at)
-                return self._go_without(site, answer, nth)
+            seconds = now - began_at
+            is_required = self._policy.disallows_unreachable
+            if self._schedule.is_hopeless(
+                nth, seconds, was_sent=answer.error is None, is_required=is_required
+            ):
+                if is_required:
+                    return self._known.disallow(site, answer, nth, slot, seconds)
+                obeys = self._policy.obeys_robots
+                return self._known.go_without(site, answer, nth, slot, obeys=obeys)
             gap = self._schedule.gap(nth)
             not_before = now + gap
-            if nth == 1 and self._policy.disallows_unreachable:
+            if nth == 1 and is_required:
                 patience = self._schedule.patience
                 self._log.requests_wait(site, answer.reason, patience)
             if slot is not None and slot.block(Block.UNREACHABLE, not_before):
                 self._listener.robots_unreachable(slot, gap)
         return None
 
-    def _is_hopeless(self, answer: RobotsAnswer, nth: int, seconds: float) -> bool:
-        return self._schedule.is_hopeless(
-            nth,
-            seconds,
-            was_sent=answer.error is None,
-            is_required=self._policy.disallows_unreachable,
-        )
-
-    def _stay_with(self, known: _Known, site: str, answer: RobotsAnswer) -> None:
-        now = self._clock()
-        known.failures += 1
-        known.ask_at = self._ask_again_at(site, known.failures)
-        if known.read_at is not None and known.failures == 1:
-            self._log.still_applies(site, answer.reason, now - known.read_at)
-
-    def _adopt(self, site: str, answer: RobotsAnswer, nth: int) -> bool:
-        """Go by the rules of the same host's other scheme, if they were read."""
-        other = other_scheme(site)
-        known = self._known.get(other)
-        if known is None or known.read_at is None:
-            return False
-        ask_at = self._ask_again_at(site, nth)
-        self._known[site] = _Known(known.terms, ask_at, failures=nth)
-        self._log.adopts(site, answer.reason, other)
-        return True
-
-    def _go_without(self, site: str, answer: RobotsAnswer, nth: int) -> bytes:
-        ask_at = self._ask_again_at(site, nth)
-        self._known[site] = _Known(None, ask_at, failures=nth)
-        obeys = self._policy.obeys_robots
-        self._log.goes_without(site, answer.reason, obeys=obeys)
-        return b""
-
-    def _disallow(
-        self, site: str, answer: RobotsAnswer, nth: int, seconds: float
-    ) -> bytes:
-        ask_at = self._ask_again_at(site, nth)
-        self._known[site] = _Known(None, ask_at, failures=nth, error=answer.error)
-        if answer.error is None:
-            self._log.disallows(site, answer.reason, seconds)
-        else:
-            self._log.not_there(site, answer.reason)
-        return _DISALLOW_ALL
-
-    def _ask_again_at(self, site: str, failures: int) -> float:
-        """Pages come first after a pause: to be sent, or to be dropped."""
-        slot = self._asked[site].slot
-        paused_until = -math.inf
-        if slot is not None and not slot.is_stopped:
-            paused_until = slot.blocked_until
-        gap = self._schedule.background_gap(failures)
-        return max(self._clock(), paused_until) + gap
-
-    def _over(self, site: str, before: _Known | None) -> None:
+    def _over(self, site: str, before: Known | None) -> None:
         slot, waiting = self._asked.pop(site)
         known = self._known.get(site)
         # It may not be known: the spider closes.
@@ -367,7 +305,7 @@ class Robots:
             timer.cancel()
 
 
-def _delay(known: _Known) -> float:
+def _delay(known: Known) -> float:
     return 0.0 if known.terms is None else known.terms.delay
 
 

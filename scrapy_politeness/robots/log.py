@@ -70,7 +70,7 @@ class RobotsLog:
         )
 
     def adopts(self, site: str, reason: str, other: str) -> None:
-        text = "is unreachable (%(reason)s): the one of %(other)s applies"
+        text = "is unreachable (%(reason)s): that of %(other)s applies instead"
         self._write(logging.INFO, site, text, reason=reason, other=public(other))
 
     def reachable_again(self, site: str) -> None:

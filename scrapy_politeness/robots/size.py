@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from scrapy.exceptions import NotConfigured, StopDownload
 
-from scrapy_politeness.config.policy import SETTINGS
+from scrapy_politeness.config.table import SETTINGS
 from scrapy_politeness.http.names import public
 from scrapy_politeness.robots.request import robots_site
 from scrapy_politeness.robots.rules import MAX_SIZE, shortened

@@ -72,7 +72,7 @@ class DeadHosts:
         self._listener = listener
         self._pending = pending
         self._log = logging.LoggerAdapter(logger, {"spider": spider})
-        # Of which outage it was said that the host will be given up.
+        # When the outage began that was warned about, by slot.
         self._foretold: WeakKeyDictionary[Slot, float] = WeakKeyDictionary()
 
     def learned(self, slot: Slot, outcome: Outcome, change: Change) -> None:
@@ -89,12 +89,14 @@ class DeadHosts:
         outage = slot.outage
         if outage is None or (slot.is_dead and slot.is_stopped):
             return
-        was_dead, is_dead = slot.is_dead, outage.is_dead(self._patience)
+        was_dead = slot.is_dead
+        is_dead = outage.times > 0 and outage.is_dead(self._patience)
         if outage.times == _OFTEN and self._patience and is_foretold and not was_dead:
             self._foretell(slot, outage)
-        slot.set_dead(is_dead)
-        if is_dead and not was_dead:
-            self._warn(slot, outage, _GIVING_UP)
+        if is_dead is not was_dead:
+            slot.set_dead(is_dead)
+            if is_dead:
+                self._warn(slot, outage, _GIVING_UP)
 
     def _foretell(self, slot: Slot, outage: Outage) -> None:
         if self._foretold.get(slot) != outage.since and self._pending(slot.key):
@@ -130,6 +132,8 @@ class DeadHosts:
     ) -> None:
         """Raise GivenUp if the host is dead, or NotWelcome, but not while the spider
         closes, since it may be alive for the next run."""
+        if not slot.is_dead:
+            return
         if slot.is_given_up(time.monotonic()) and not self._engine.is_closing:
             self._listener.given_up(slot.key)
             self._log.debug(
@@ -146,7 +150,7 @@ class DeadHosts:
             assert outage is not None
             raise GivenUp(
                 f"{printable(slot.key)} has served nothing for "
-                f"{duration(outage.seconds)}, last because of {outage.reason}"
+                f"{duration(outage.seconds)}; the last failure was {outage.reason}"
             )
 
     def forget(self, slot: Slot) -> None:

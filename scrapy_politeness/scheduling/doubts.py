@@ -43,11 +43,7 @@ class Doubts:
         self._engine = engine
         self._has_work = has_work
         self._watch = watch
-        self._held: dict[Slot, list[_Held]] = {}
-
-    @property
-    def is_busy(self) -> bool:
-        return bool(self._held)
+        self.held: dict[Slot, list[_Held]] = {}
 
     def hold(self, slot: Slot, sent_at: float) -> Deferred[bool] | None:
         """Return what will tell whether a request, which is not settled yet, has turned
@@ -55,24 +51,24 @@ class Doubts:
         if self._engine.is_closing or not (slot.in_flight > 1 or self._has_work(slot)):
             return None
         held = _Held(sent_at, time.monotonic(), Deferred())
-        self._held.setdefault(slot, []).append(held)
+        self.held.setdefault(slot, []).append(held)
         self._engine.make_room(1)
         self._watch()
         return held.turns_out_refused
 
     def answered(self, slot: Slot, sent_at: float, outcome: Outcome) -> None:
         is_served = outcome.verdict is Verdict.SERVED and outcome.is_page
-        if is_served and slot in self._held:
+        if is_served and slot in self.held:
             self._end(slot, lambda held: held.sent_at <= sent_at, refused=False)
 
     def refused(self, slot: Slot) -> None:
-        if slot in self._held:
+        if slot in self.held:
             self._end(slot, lambda held: True, refused=True)
 
     def look(self) -> None:
         """Pass on what there is no use in holding back any longer."""
         old = time.monotonic() - _LONGEST
-        for slot in list(self._held):
+        for slot in list(self.held):
             is_last = not slot.in_flight and not self._has_work(slot)
             if is_last or self._engine.is_closing:
                 self._end(slot, lambda held: True, refused=False)
@@ -82,12 +78,12 @@ class Doubts:
     def _end(
         self, slot: Slot, is_over: Callable[[_Held], bool], *, refused: bool
     ) -> None:
-        over = [held for held in self._held[slot] if is_over(held)]
-        left = [held for held in self._held[slot] if not is_over(held)]
+        over = [held for held in self.held[slot] if is_over(held)]
+        left = [held for held in self.held[slot] if not is_over(held)]
         if left:
-            self._held[slot] = left
+            self.held[slot] = left
         else:
-            del self._held[slot]
+            del self.held[slot]
         for held in over:
             self._engine.make_room(-1)
             held.turns_out_refused.callback(refused)

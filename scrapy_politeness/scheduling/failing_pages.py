@@ -122,7 +122,7 @@ class FailingPages:
     ) -> Placement | None:
         failures = refusal.failures
         pause = max(0.0, slot.blocked_until - time.monotonic())
-        if slot.is_stopped:
+        if slot.is_dead and slot.is_stopped:
             pause = 0.0  # it is kept for the next run, which may be welcome
         alone, noise = False, slot.noise
         if failures.by_page:

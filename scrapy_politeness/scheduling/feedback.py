@@ -52,7 +52,7 @@ class Feedback:
         flight = ticket.end(outcome)
         if flight is None:
             return
-        if self.splits is not None and (outcome.quota is not None or self.splits):
+        if outcome.quota is not None or self.registry.has_splits:
             outcome = self._settle_part(ticket, flight, outcome)
         self._settle(flight, outcome)
 
@@ -99,7 +99,9 @@ class Feedback:
             return
         slot, permit = ticket.flight.route.slot, ticket.flight.permit
         url, now = ticket.request.url, time.monotonic()
-        if not _may_be_split(slot, ticket) or self.splits.slot_for(slot.key, url):
+        if not _may_be_split(slot, ticket):
+            return
+        if self.registry.has_splits and self.splits.slot_for(slot.key, url):
             return
         is_refused = outcome.verdict is Verdict.REFUSED and not outcome.is_block
         if not is_refused and outcome.verdict is not Verdict.SERVED:
@@ -114,9 +116,8 @@ class Feedback:
     def _settle_part(self, ticket: Ticket, flight: Flight, outcome: Outcome) -> Outcome:
         """Pass on to the slot of its part what was sent before that had one, or states
         a quota that is the part's alone. Return what remains for the host's slot."""
-        assert self.splits is not None
         slot, quota, url = flight.route.slot, outcome.quota, ticket.request.url
-        if not _may_be_split(slot, ticket):
+        if self.splits is None or not _may_be_split(slot, ticket):
             return outcome
         name = self.splits.slot_for(slot.key, url)
         if name is None and quota is not None and quota.strictest < slot.rate:

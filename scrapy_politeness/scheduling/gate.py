@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 # Seconds. For a shorter wait, no request is sent away while the crawl goes on.
 SHORT_WAIT = 1.0
 
-# Seconds after which permits are asked for again, in case that an answer was lost.
+# Seconds after which permits are asked for again, in case an answer was lost.
 _RESERVE_AGAIN = 1.0
 
 
@@ -145,23 +145,16 @@ class Gate:
         lines = self._slots.get(slot)
         return 0 if lines is None else sum(map(len, lines.places.values()))
 
-    def pass_at_once(self, ticket: Ticket, route: Route) -> Flight | None:
-        """Return the permits if they are available now, and nobody is in line."""
-        now = self._clock()
-        if route.slot in self._slots or not route.may_go(now):
-            return None
-        return ticket.send(route, now)
-
     async def enter(
         self, ticket: Ticket, route: Route, leaves: Leaves
     ) -> Flight | None:
         """Return the permits as soon as they are available; None if that takes too
         long."""
-        if (flight := self.pass_at_once(ticket, route)) is not None:
-            return flight
         now = self._clock()
         ready_at = route.ready_at
         has_line = route.slot in self._slots
+        if ready_at <= now and not has_line and route.is_open(now):
+            return ticket.send(route, now)
         before = self.waiting(route.slot) if has_line else 0
         if leaves(*_waits(route, ready_at, now, before)):
             return None
@@ -172,7 +165,7 @@ class Gate:
         place = _Place(
             -ticket.request.priority, next(self._order), ticket, turn, leaves
         )
-        self._log_wait(route, ticket.request, now, lines.add(route, place))
+        self._log_wait(route, ticket.request, ready_at - now, lines.add(route, place))
         self._watch()
         route.join_line()
         if has_line:
@@ -230,13 +223,14 @@ class Gate:
         that they are there, as a rule earlier."""
         if not route.has_room:
             return _LOOK_AGAIN
-        # A lease or a turn may lapse with the question, and the next one comes later.
-        lacks_permit = route.ready_at <= now and route.lacks_permit(now)
-        if not lacks_permit or route.ready_at > now:
+        wait = _wait(route, now)
+        if not wait and route.lacks_permit(now):
+            # A lease or a turn may lapse with that question: the next one comes later.
             wait = _wait(route, now)
-            return min(wait, _LOOK_AGAIN) if route.metered else wait
-        self._sharing.reserve(route)
-        return _RESERVE_AGAIN
+            if not wait:
+                self._sharing.reserve(route)
+                return _RESERVE_AGAIN
+        return _LOOK_AGAIN if wait > _LOOK_AGAIN and route.metered else wait
 
     def _send_away(self, lines: _Lines, now: float, *, in_line: bool = False) -> None:
         for place in lines.send_away(now, in_line=in_line):
@@ -251,11 +245,10 @@ class Gate:
             # Its turn has just come: the next sweep settles its permits.
             self._watch()
 
-    def _log_wait(self, route: Route, request: Request, now: float, depth: int) -> None:
-        if not self._log.isEnabledFor(logging.DEBUG):
-            return
-        delay = _wait(route, now)
-        if delay >= NO_WAIT:
+    def _log_wait(
+        self, route: Route, request: Request, delay: float, depth: int
+    ) -> None:
+        if delay >= NO_WAIT and self._log.isEnabledFor(logging.DEBUG):
             self._log.debug(
                 "%(slot)s: %(request)s waits %(delay).2f s, %(depth)d in line",
                 {

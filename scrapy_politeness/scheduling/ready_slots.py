@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -76,20 +77,19 @@ class ReadySlots:
         """Tell whether no slot has to wait for another."""
         return not self._has_common and not self._lines
 
-    def is_concerned(self, slot_key: str) -> bool:
-        """Tell whether a slot may send at another time because that one does."""
-        is_ready = slot_key in self._backlog.ready
-        return is_ready or self._has_common or bool(self._lines)
-
-    def changed(self, slot_key: str, now: float) -> float:
+    def changed(self, slot_key: str) -> float:
         """The slot, or what it shares with others, may be ready at another time than
         planned. Return when a slot may send because of that."""
+        is_ready = slot_key in self._backlog.ready
+        if not is_ready and self._are_independent:
+            return math.inf
+        now = time.monotonic()
         ready_at = math.inf
         if self._lines:
             for budget in self._registry.lined_up_for(slot_key):
                 if budget.key in self._lines:
                     self._budgets.put(budget.key, _claimable_at(budget, now))
-        if slot_key in self._backlog.ready:
+        if is_ready:
             ready_at = self.plan(slot_key, now)
         return ready_at if self._are_independent else self.next_time
 
@@ -242,6 +242,6 @@ class ReadySlots:
 
 
 def _claimable_at(budget: Budget, now: float) -> float:
-    """A slot that nobody has in line here may make room in it."""
+    """A slot that is not in line here may make room in it."""
     at = budget.claimable_at
     return now + _LOOK_AGAIN if at == math.inf else at

@@ -56,11 +56,19 @@ class SlotRegistry:
         self._recall = recall
         self._sharing = sharing
         self._has_shared_limits = policy.has_shared_limits
+        # Whether a part of a host has a slot of its own, because of its answers.
+        self.has_splits = False
         self.names = SlotNames(policy, engine, splits)
         # Of all slots.
         self.listeners: list[Callable[[Slot], None]] = []
         self.slots = LRU[str, Slot | None](policy.max_slots, self._may_forget)
         self.parents = ParentBudgets(policy, sharing, self.slots.__contains__)
+        # Whether there are budgets that slots line up for.
+        self.has_lines = (
+            (sharing.is_remote and policy.has_windows)
+            or policy.ip_limit is not None
+            or self.parents.is_needed
+        )
         # What the user has set while the crawl runs outlives the slot's memory.
         self._rates: dict[str, float] = {}
         self.overall: Budget | None = None
@@ -92,12 +100,8 @@ class SlotRegistry:
     def split(self, key: str) -> Slot | None:
         """Requests that belonged to other slots so far may belong to this one now."""
         self.parents.split()
-        self._has_shared_limits = True
+        self._has_shared_limits = self.has_lines = self.has_splits = True
         return self.slot(key)
-
-    @property
-    def has_splits(self) -> bool:
-        return bool(self.names.splits)
 
     def slot(self, key: str) -> Slot | None:
         if key not in self.slots:
@@ -251,12 +255,6 @@ class SlotRegistry:
         """Return the budgets beside the slot's own that the queue knows of."""
         overall = () if self.overall is None else (self.overall,)
         return overall + self.lined_up_for(key)
-
-    @property
-    def has_lines(self) -> bool:
-        has_windows = self._sharing.is_remote and self._policy.has_windows
-        has_servers = self._policy.ip_limit is not None
-        return has_windows or has_servers or self.parents.is_needed
 
     def lined_up_for(self, key: str) -> tuple[Budget, ...]:
         """Return those of them that slots line up for."""

@@ -12,8 +12,8 @@ from scrapy_politeness.scheduling.ready_slots import ReadySlots
 from scrapy_politeness.storage.marks import MARK, USUAL, placement_of, take_off
 from scrapy_politeness.storage.not_before import (
     NOT_BEFORE,
+    TIMES,
     forget_time,
-    has_time,
     held_until,
 )
 
@@ -81,7 +81,7 @@ class SlotQueue:
         self._tickets = parts.tickets
         self._has_all = parts.engine.has_all
         self._alarm = parts.alarm
-        self._backlog = backlog
+        self.backlog = backlog
         self._is_stored = is_stored
         self._has_warned = False
         self._next_release = backlog.next_release
@@ -94,56 +94,57 @@ class SlotQueue:
         parts.add_queue(self)
 
     def push(self, request: Request) -> None:
-        backlog, meta = self._backlog, request.meta
+        backlog, meta = self.backlog, request.meta
         slot_key = self._registry.queue_key(request)
         was_ready = slot_key in backlog.ready
         now = time.monotonic()
         placement = placement_of(request) if MARK in meta else USUAL
-        if placement is USUAL and has_time(meta):
+        if placement is USUAL and not TIMES.isdisjoint(meta):
             placement = self._placement(request)
         # May fail: a request that cannot be stored.
         backlog.push(slot_key, request, placement, now)
         if placement is not USUAL:
             self._tickets.queued(request)
             self._next_release = backlog.next_release
-            self._nothing_before = -math.inf
+            at = -math.inf if placement.early else self._next_release
+            self._nothing_before = min(self._nothing_before, at)
         if not was_ready and slot_key in backlog.ready:
             self._plan(slot_key)
 
     def pop(self) -> Request | None:
-        if not self._backlog and not self._is_shared:
-            if self._nothing_before < math.inf:
-                self._nothing_before = math.inf
-                self._backlog.tidy()
-            return None
         now = time.monotonic()
-        if now < self._nothing_before and self._has_all(self._tickets.keys()):
+        if now < self._nothing_before and not self._has_lost():
             # The alarm that led here may have been for something else.
             if self._nothing_before < self._alarm.at:
                 self._alarm.set(self._nothing_before)
+            return None
+        if not (self.backlog.ready or self._is_shared or self.backlog):
+            if self._nothing_before < math.inf:
+                self._nothing_before = math.inf
+                self.backlog.tidy()
             return None
         self._nothing_before = -math.inf
         self._release(now)
         for _ in range(self._most_passed_over):
             slot_key = self._ready_slots.next_slot(now)
-            if slot_key is None and not self._has_all(self._tickets.keys()):
+            if slot_key is None and self._has_lost():
                 self._parts.feedback.sweep()
                 slot_key = self._ready_slots.next_slot(now)
             if slot_key is None:
                 break
-            request = self._backlog.pop(slot_key)
+            request = self.backlog.pop(slot_key)
             if request is None:
                 continue
             meta = request.meta
             if MARK in meta:
                 take_off(request)
-            if has_time(meta):
+            if not TIMES.isdisjoint(meta):
                 forget_time(request)
             may_be_moved = self._is_stored or self._registry.has_splits
             if may_be_moved and self._registry.queue_key(request) != slot_key:
                 # Stored by a run with another POLITENESS_EXEMPT, or before a split.
                 self.push(request)
-                self._backlog.done(request)
+                self.backlog.done(request)
                 now = time.monotonic()
                 continue
             route = self._registry.queue_route(slot_key)
@@ -151,50 +152,50 @@ class SlotQueue:
                 self._tickets.hand_out(request, route, now)
             self._ready_slots.sent(slot_key, now)
             return request
-        self._backlog.tidy()
-        self._next_release = self._backlog.next_release
+        self.backlog.tidy()
+        self._next_release = self.backlog.next_release
         next_time = min(self._ready_slots.next_time, self._next_release)
         if next_time < self._alarm.at:
             self._alarm.set(next_time)
         # Some may go early, when there is nothing else to do.
-        if not self._is_shared and not self._backlog.early:
+        if not self._is_shared and not self.backlog.early:
             self._nothing_before = next_time
         return None
 
+    def _has_lost(self) -> bool:
+        """Tell whether the downloader lacks a request that has a ticket."""
+        tickets = self._tickets
+        return bool(tickets) and not self._has_all(tickets.keys())
+
     def __len__(self) -> int:
-        return len(self._backlog)
+        return len(self.backlog)
 
     def __contains__(self, slot_key: str) -> bool:
-        return self._backlog.count(slot_key) > 0
-
-    def count(self, slot_key: str) -> int:
-        return self._backlog.count(slot_key)
+        return self.backlog.count(slot_key) > 0
 
     def has_work(self, slot_key: str) -> bool:
         """Tell whether the slot has requests for pages that do not fail."""
-        return self._backlog.has_other(slot_key)
+        return self.backlog.has_other(slot_key)
 
     @property
     def any_ready(self) -> bool:
-        return bool(self._backlog.ready)
+        return bool(self.backlog.ready)
 
     def slot_changed(self, slot: Slot) -> None:
         """The slot, or what it shares with others, may be ready at another time than
         planned."""
-        if not self._ready_slots.is_concerned(slot.key):
-            return
-        ready_at = self._ready_slots.changed(slot.key, time.monotonic())
+        ready_at = self._ready_slots.changed(slot.key)
         self._nothing_before = min(self._nothing_before, ready_at)
         if ready_at < self._alarm.at:
             self._alarm.set(ready_at)
 
     def _release(self, now: float) -> None:
         if now >= self._next_release:
-            for slot_key in self._backlog.release(now):
+            for slot_key in self.backlog.release(now):
                 self._plan(slot_key)
-            self._next_release = self._backlog.next_release
-        if self._backlog.early and self._is_idle:
-            for slot_key in self._backlog.release_early():
+            self._next_release = self.backlog.next_release
+        if self.backlog.early and self._is_idle:
+            for slot_key in self.backlog.release_early():
                 self._plan(slot_key)
 
     @property

@@ -144,8 +144,7 @@ class Ticket:
 
     def send(self, route: Route, now: float) -> Flight:
         self._become(State.SENT)
-        kind = _kind(self.request) if route.metered else ""
-        self.flight = route.take(now, kind)
+        self.flight = route.take(now, lambda: _kind(self.request))
         self._all.sent += 1
         self._unclaim()
         return self.flight

@@ -114,7 +114,7 @@ class MemoryBacklog(Counted):
             if where is not Where.HELD:
                 band = _IN_FRONT if where is Where.FRONT else _BEHIND
                 slot.add(moved, band, order, last=where is Where.LAST)
-            if placement.ends:
+            if where is not Where.FRONT:
                 heappush(self._ends, (now + placement.seconds, order, moved))
         self._slots[slot_key] = slot
         if slot is self._spare:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scrapy_politeness.storage.marks import Placement, Where
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from scrapy import Request
 
 NOT_BEFORE = "politeness_not_before"
@@ -19,12 +17,10 @@ NOT_BEFORE = "politeness_not_before"
 # anybody's, so that other values are left alone.
 _DELAY = "delay"
 
+TIMES = frozenset({NOT_BEFORE, _DELAY})
+
 # Longer than any crawl, and short enough for any clock.
 _LONGEST = 1e9
-
-
-def has_time(meta: Mapping[str, Any]) -> bool:
-    return NOT_BEFORE in meta or _DELAY in meta
 
 
 def held_until(request: Request, wall_now: float) -> Placement | None:

@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.overhead [--slots N] [--report | --observation]
 
-Crawls a fast server in a process of its own, with and without the add-on by turns,
+Crawls a fast server in a process of its own, alternately with and without the add-on,
 between spider_opened and spider_closed; with --report, the add-on is in both, and
 what is compared is the report; with --observation, progress and metrics as well. A
 crawl of loopback is bound by its own CPU, so the CPU time says the same as pages per
@@ -115,14 +115,18 @@ class Speed:
     cpu_ms_per_page: float
 
 
-def measure(url: str, pages: int, slots: int, settings: dict[str, Any]) -> Speed:
-    requests = [
+def requests_for(url: str, pages: int, slots: int) -> list[dict[str, Any]]:
+    return [
         {
             "url": f"{url}/page/{number}",
             "meta": {"download_slot": f"slot {number % slots}"} if slots > 1 else {},
         }
         for number in range(pages)
     ]
+
+
+def measure(url: str, pages: int, slots: int, settings: dict[str, Any]) -> Speed:
+    requests = requests_for(url, pages, slots)
     result = crawl(requests=requests, settings=settings, timeout=600)
     served = result.stats.get("downloader/response_status_count/200")
     if result.returncode or served != pages:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.config import refusals, slots
-from scrapy_politeness.config.policy import SETTINGS
+from scrapy_politeness.config.table import SETTINGS
 from scrapy_politeness.core.health import Health
 from scrapy_politeness.observe.figures import FIGURES
 from tests.docs.documents import ROOT, Document

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from scrapy_politeness.config.policy import SETTINGS
+from scrapy_politeness.config.table import SETTINGS
 from tests.docs import picture
 from tests.docs.documents import DOCUMENTS, README, ROOT, Document
 

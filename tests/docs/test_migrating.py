@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_politeness import PolitenessExtension
-from scrapy_politeness.config.policy import SETTINGS
 from scrapy_politeness.config.settings import PolicyError
+from scrapy_politeness.config.table import SETTINGS
 from tests.docs.documents import ROOT, Document
 from tests.support.crawl import crawl
 from tests.support.settings import fixed

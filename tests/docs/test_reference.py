@@ -13,7 +13,7 @@ from scrapy.settings import Settings
 import scrapy_politeness
 from scrapy_politeness import PolitenessExtension, RateLimiter, signals
 from scrapy_politeness.commands.politeness import Command
-from scrapy_politeness.config.policy import SETTINGS
+from scrapy_politeness.config.table import SETTINGS
 from scrapy_politeness.core.governor.control_law import Bounds
 from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.observe.metrics import CensusCollector

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scrapy.settings import Settings
 
-from scrapy_politeness.config.policy import SETTINGS, Policy
+from scrapy_politeness.config.policy import Policy
 from scrapy_politeness.config.settings import PolicyError
+from scrapy_politeness.config.table import SETTINGS
 from scrapy_politeness.core.pace import Limit
 from tests.fuzz.texts import any_text, names, numbers
 from tests.fuzz.watch import watched

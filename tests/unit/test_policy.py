@@ -9,8 +9,9 @@ import pytest
 from scrapy import Spider
 from scrapy.settings import Settings
 
-from scrapy_politeness.config.policy import SETTINGS, Policy
+from scrapy_politeness.config.policy import Policy
 from scrapy_politeness.config.settings import PolicyError
+from scrapy_politeness.config.table import SETTINGS
 
 if TYPE_CHECKING:
     from scrapy_politeness.config.slots import SlotPolicy
