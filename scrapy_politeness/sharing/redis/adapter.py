@@ -263,7 +263,7 @@ class RedisSharing:
                 slot, copy, saved, received_at
             ):
                 if change.pause and slot.permits.is_joined:
-                    self._reservations.paused(slot)
+                    self._reservations.paused(slot, received_at)
                     slot.block(Block.PAUSE, report.at + change.pause)
                 self._hearer.learned(slot, report.outcome, change)
             slot.announce()

@@ -69,9 +69,10 @@ class Ask:
     ``waiting`` are the slots that wait for the answer. One that ``is_call`` wants
     nothing, but says that this process is still there.
 
-    When it is sent, ``wanted`` is for how many, ``horizon`` up to how many seconds
-    ahead, ``uncounted`` up to when it reports what was sent otherwise, ``doubted`` of
-    which sources it says that the server's clock was set."""
+    When it is sent, ``wanted`` is for how many, ``stay`` for how many seconds nothing
+    is wanted, ``horizon`` up to how many seconds ahead, ``uncounted`` up to when it
+    reports what was sent otherwise, ``doubted`` of which sources it says that the
+    server's clock was set."""
 
     slot: Slot | None
     budgets: tuple[Budget, ...]
@@ -80,6 +81,7 @@ class Ask:
     is_call: bool = False
     wanted: int = 0
     needs: int = 0
+    stay: float = 0.0
     horizon: float = 0.0
     uncounted: tuple[float | None, ...] = ()
     doubted: tuple[bool, ...] = ()
@@ -181,10 +183,12 @@ class Reservations:
         self._asks[source] = ask
         self._open.update(ask.budgets)
 
-    def paused(self, slot: Slot) -> None:
+    def paused(self, slot: Slot, now: float) -> None:
         """The host has asked this process for a pause: until all have heard of it, it
         is repeated often, in case that the server loses it."""
         self._paused_here.add(slot)
+        self._call_at[slot] = now + _FIRST_STAY
+        self._plan_look(slot, math.inf)
 
     def announce_pauses(self, sources: list[Slot | Budget], now: float) -> None:
         """The server may not know of them."""
@@ -285,24 +289,23 @@ class Reservations:
         ask.needs = self._needs(ask)
         ask.wanted = 0 if ask.is_call else self._how_many(ask)
         ask.horizon = HORIZON + self._round_trip.usual
-        stay = 0.0
         if ask.is_call:
             self._calls_since[source] = min(self._calls_since.get(source, now), now)
             known_for = now - self._calls_since[source]
             if source in self._paused_here:
                 known_for -= _line(source)
-            stay = max(_FIRST_STAY, min(known_for, _LONGEST_STAY))
+            ask.stay = max(_FIRST_STAY, min(known_for, _LONGEST_STAY))
         else:
             self._calls_since[source] = math.inf
             self._paused_here.discard(source)
         lead = micros(self._round_trip.back)
         patience = PATIENCE + 2 * self._round_trip.usual
         heard_until = self._clock.at(now + patience) if self._clock.is_known else 0.0
-        promise = self._longest_promise(source, stay)
+        promise = self._longest_promise(source, ask.stay)
         keys = [self._keys_of(source).summary]
         arguments: list[str | int] = [
             *(self._process, ask.wanted, ask.needs, micros(ask.horizon), lead),
-            *(micros(stay), revision, micros(self._longest)),
+            *(micros(ask.stay), revision, micros(self._longest)),
             *(micros(max(0.0, min(pause, self._longest))), resets),
             *(micros(heard_until), micros(promise)),
         ]
@@ -454,7 +457,9 @@ class Reservations:
             self._promises[source] = promise / 1e6
             if promise:
                 every = _CALL_EVERY
-                if not answer.pause:
+                if source in self._paused_here:
+                    every = min(every, max(_FIRST_STAY, ask.stay))
+                elif not answer.pause:
                     every = max(every, of * _CALLS_APART)
                 at = min(permits.promised_until - _EARLY, now + every)
                 self._call_at[source] = at
