@@ -43,11 +43,11 @@ _GIVEN = "{ARGV[#ARGV - 1], ARGV[#ARGV]}"
 @dataclass
 class Network:
     """What lies between the processes and the server. ``delay`` is of one direction,
-    and ``jitter`` up to how much is added to it; some processes have ``delays`` of
-    their own. Whoever is ``cut_off`` gets no
-    answers; ``error`` is what everybody gets at once. A server that ``is_stalled`` runs
-    later what it has received. One that ``rejects`` answers with errors of its own.
-    With ``flaps_every``, it comes and goes so often, in seconds."""
+    and ``jitter`` up to how much is added to it; some processes have longer ``delays``
+    of their own. Whoever is ``cut_off`` gets no answers; ``error`` is what everybody
+    gets at once. A server that ``is_stalled`` runs later what it has received. One that
+    ``rejects`` answers with errors of its own. With ``flaps_every``, it comes and goes
+    so often, in seconds."""
 
     server: RedisServer
     delay: float = 0.0005
@@ -84,7 +84,7 @@ class Network:
         return not self.is_down and process not in self.cut_off
 
     async def travel(self, process: str) -> None:
-        delay = self.delays.get(process, self.delay)
+        delay = max(self.delay, self.delays.get(process, 0.0))
         await asyncio.sleep(delay + self.jitter * self.random.random())
 
     async def run_in_time(self, calls: Sequence[Call]) -> list[Any]:
