@@ -6,6 +6,7 @@ import json
 import time
 from contextlib import ExitStack
 from itertools import pairwise
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -238,9 +239,9 @@ def test_a_new_process_starts_with_what_the_others_know(
     urls = [f"{url}?again" for url in server.page_urls()[:60]]
     assert len(crawl(urls=urls, settings=settings).items) == 60
     assert server.refusals() <= refusals + 12
-    times = [arrival.at for arrival in server.arrivals][before:]
-    # At 5/s, the first pages would take longer. What comes later may be refused.
-    assert times[10] - times[0] < 10 / 6 + server.lost
+    # At 5/s, most of the first gaps would be longer, however busy the machine is. What
+    # comes later may be refused.
+    assert median(server.gaps()[before : before + 10]) < 1 / 6
 
 
 def test_a_process_that_was_killed_is_soon_forgotten(
