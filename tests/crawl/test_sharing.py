@@ -569,3 +569,36 @@ def test_a_cluster_of_servers(
     assert "is unavailable" not in result.log
     # What one script has to see at once is on one node, all else on both.
     assert used.count(True) == (1 if limit else 2)
+
+
+@pytest.mark.parametrize("how", ["killed", "relieved"])
+def test_the_failover_of_a_cluster_node_is_survived(
+    how: str, site: Callable[..., Site], tmp_path: Path
+) -> None:
+    server = site(24)
+    settings = {**TWENTY, "POLITENESS_LIMITS": {"127.0.0.1": {"limit": "1/0.5s"}}}
+    with redis_cluster(tmp_path, 3, replicas=3) as nodes, ExitStack() as stack:
+        slot = int(nodes[0].say("CLUSTER", "KEYSLOT", "{slot:127.0.0.1}"))
+        number = min(2, slot // (16_384 // 3))
+        url = nodes[number].url.replace("redis", "redis+cluster")
+        settings["POLITENESS_REDIS_URL"] = url
+        running = [
+            stack.enter_context(
+                start_crawl(urls=server.page_urls()[half::2], settings=settings)
+            )
+            for half in range(2)
+        ]
+        server.wait_for_arrivals(5, timeout=60)
+        replica = nodes[3 + number]
+        if how == "killed":
+            nodes[number].kill()
+        else:
+            replica.say("CLUSTER", "FAILOVER")
+        results = [one.wait() for one in running]
+        assert replica.client().role()[0] == b"master"
+        # The new master has granted leases.
+        assert replica.client().info("commandstats")["cmdstat_evalsha"]["calls"] > 0
+    assert_all_pages_once(server)
+    assert min(server.gaps()) > 0.5 - server.jitter
+    for result in results:
+        assert result.log.count("Redis at") <= 10
