@@ -10,6 +10,7 @@ import time
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import redis
@@ -24,7 +25,8 @@ _HASH_SLOTS = 16_384
 
 class RedisServer:
     """As a context manager, it runs from the start to the end. What it knows is gone
-    when it was killed: nothing is written to disk."""
+    when it was killed: a replica writes to disk what its master sends, but not to where
+    the next server looks for it."""
 
     def __init__(self, *options: str) -> None:
         self._options = options
@@ -40,11 +42,12 @@ class RedisServer:
         self.kill()
 
     def start(self) -> None:
+        self._folder = TemporaryDirectory(prefix="redis-")
         self._process = subprocess.Popen(
             [
                 *(_program(), "--port", str(self.port), "--bind", "127.0.0.1"),
                 *("--save", "", "--appendonly", "no", "--protected-mode", "no"),
-                *self._options,
+                *("--dir", self._folder.name, *self._options),
             ],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -59,6 +62,7 @@ class RedisServer:
         assert self._process is not None
         self._process.kill()
         self._process.wait()
+        self._folder.cleanup()
 
     def stop_for_now(self) -> None:
         """It stays connected, but says nothing."""
