@@ -129,9 +129,20 @@ class LongLife:
             await asyncio.sleep(10 * GAP)
             if self.chance.random() < 0.5:  # those in line have not heard of it yet
                 self.chance.choice([emptied, evicted])(self.fleet)
-            # Before Redis is away, so that all have heard of it.
-            await asyncio.sleep(1.1 * min(self.processes * GAP, _LONGEST_LINE))
+        await self._until_all_have_heard()
         self._check(well_at=-1.0)
+
+    async def _until_all_have_heard(self) -> None:
+        """Of every pause, before Redis is away."""
+        # A line may be twice as long as all who wait make it, for a while.
+        line = 1.1 * min(2 * self.processes * GAP, _LONGEST_LINE)
+        while self.fleet.answers or self._last_refused_at + line > time.monotonic():
+            await asyncio.sleep(GAP)
+
+    @property
+    def _last_refused_at(self) -> float:
+        times = [silence.began_at for silence in self.silences]
+        return max([sent.at for sent, _ in self.fleet.refused] + times, default=0.0)
 
     async def _accident(self) -> None:
         accident = self.chance.choice(ACCIDENTS)

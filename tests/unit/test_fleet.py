@@ -132,6 +132,29 @@ def test_the_crawl_goes_on_meanwhile(redis: RedisServer, accident: Any) -> None:
     assert run(crawl()) >= 20
 
 
+@pytest.mark.parametrize("seconds", [-3600.0, -2.0, 2.0, 61.0])
+@pytest.mark.parametrize("memory", ["kept", "lost"])
+def test_gaps_are_kept_by_those_who_have_not_heard_that_the_clock_was_set(
+    redis: RedisServer, memory: str, seconds: float
+) -> None:
+    """When Redis is gone, they take their turns by the clock of before."""
+
+    async def crawl() -> list[float]:
+        fleet = Fleet(Network(redis), limited("1/2s"))
+        await started(fleet, 12, 60.0)
+        fleet.network.clock_set_by += seconds
+        await asyncio.sleep(5)
+        if memory == "lost":
+            fleet.network.lose_memory()
+        await asyncio.sleep(5)
+        fleet.network.is_down = True
+        await asyncio.sleep(120)
+        await fleet.stop()
+        return gaps(fleet.sent)
+
+    assert min(run(crawl())) >= 2.0 - TOLERANCE
+
+
 def test_a_pause_that_was_learned_alone_is_for_all_later(redis: RedisServer) -> None:
     async def crawl() -> list[Sent]:
         network = Network(redis)

@@ -351,7 +351,7 @@ def ask(shared_redis: RedisServer) -> Callable[..., Grant]:
         names = [keys.of(f"slot:{n}") for n in range(len(terms))]
         arguments: list[str | int] = [process, wanted, needs, micros(horizon)]
         arguments += [micros(lead), micros(stay), 0]
-        arguments += [micros(3600), micros(pause), resets, 0, micros(120)]
+        arguments += [micros(3600), micros(pause), resets, 0, micros(120), ""]
         for own in terms:
             arguments += own.arguments()
         flat = [names[0].summary, *(key for name in names for key in name[:2])]

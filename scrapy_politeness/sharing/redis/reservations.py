@@ -307,7 +307,7 @@ class Reservations:
             *(self._process, ask.wanted, ask.needs, micros(ask.horizon), lead),
             *(micros(ask.stay), revision, micros(self._longest)),
             *(micros(max(0.0, min(pause, self._longest))), resets),
-            *(micros(heard_until), micros(promise)),
+            *(micros(heard_until), micros(promise), self._turns_now(source, now)),
         ]
         ask.uncounted = tuple(source.permits.uncounted for source in ask.sources)
         ask.doubted = tuple(source.permits.is_doubtful for source in ask.sources)
@@ -326,6 +326,13 @@ class Reservations:
                 permits.promised_until = max(permits.promised_until, until)
         ask.horizon += lead / 1e6
         return Call("grant", keys, arguments)
+
+    def _turns_now(self, source: Slot | Budget, now: float) -> str | int:
+        """Return what time it will be by the clock of turns when an ask arrives."""
+        offset = source.permits.turns_offset
+        if offset is None:
+            return ""
+        return micros(now + self._round_trip.usual / 2 + offset)
 
     def _longest_promise(self, source: Slot | Budget, stay: float) -> float:
         """Return how long to promise at most to send nothing without a lease: if the
@@ -439,6 +446,8 @@ class Reservations:
         self, ask: Ask, answer: Granted, local: Callable[[int], float], now: float
     ) -> None:
         """What is promised to the others, and what they know."""
+        ahead = (answer.there - answer.turns_now) / 1e6
+        ask.sources[0].permits.turns_offset = self._clock.offset - ahead
         rows = zip(answer.seats, answer.members, answer.promises, strict=True)
         for source, uncounted, (number, of, promise) in zip(
             ask.sources, ask.uncounted, rows, strict=True
