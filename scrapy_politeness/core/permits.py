@@ -136,6 +136,8 @@ class Permits:
         # They may have forgotten what they have known, or use what they had reserved.
         last = max(self.last, self._reserved_until)
         self.uncounted = last if last > -math.inf else None
+        # They could grant nothing meanwhile.
+        self.vain_since = math.inf
         self.pace = self.leases
         self.is_joined = True
         self.share = 1

@@ -138,6 +138,13 @@ class TestLeases:
         slot.join()
         assert slot.learner.found_alone == pytest.approx(4.0, rel=0.1)
 
+    def test_nobody_has_waited_in_vain_for_those_who_were_away(self) -> None:
+        slot = granted(a_joined_slot(), 5.0)
+        slot.permits.vain_since = 6.0
+        slot.part(7.0, chance=0.0)
+        slot.join()
+        assert slot.permits.vain_since == math.inf
+
     def test_what_was_learned_together_is_there_again_after_the_return(self) -> None:
         slot = granted(a_joined_slot(), 5.0)
         model = slot.learner.new_model()

@@ -457,7 +457,7 @@ class Reservations:
             permits.seat = Seat(number, of)
             permits.answered_at = now
             permits.is_doubtful = False
-            is_vain = ask.wanted > 0 and not answer.waits
+            is_vain = ask.wanted > 0 and not (answer.waits or answer.pause)
             permits.vain_since = min(permits.vain_since, now) if is_vain else math.inf
             permits.promised_until = local(promise) if promise else -math.inf
             if permits.leases is not None:
