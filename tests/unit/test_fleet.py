@@ -155,7 +155,10 @@ def test_gaps_are_kept_by_those_who_have_not_heard_that_the_clock_was_set(
     assert min(run(crawl())) >= 2.0 - TOLERANCE
 
 
-def test_a_pause_that_was_learned_alone_is_for_all_later(redis: RedisServer) -> None:
+@pytest.mark.parametrize("clock_set_by", [0.0, -2.0, 2.0])
+def test_a_pause_that_was_learned_alone_is_for_all_later(
+    redis: RedisServer, clock_set_by: float
+) -> None:
     async def crawl() -> list[Sent]:
         network = Network(redis)
         fleet = Fleet(network, limited("2/s"))
@@ -164,6 +167,7 @@ def test_a_pause_that_was_learned_alone_is_for_all_later(redis: RedisServer) -> 
         await asyncio.sleep(10)
         fleet.answers.append(Outcome(Verdict.REFUSED, "429", wait=120.0))
         await asyncio.sleep(5)
+        network.clock_set_by += clock_set_by
         network.is_down = False
         await asyncio.sleep(5)
         back_at = time.monotonic()

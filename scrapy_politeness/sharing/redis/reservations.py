@@ -426,8 +426,10 @@ class Reservations:
         return pause
 
     def withdraw(self, ask: Ask, now: float) -> None:
-        """The answer is of no use: ask again."""
+        """The answer is of no use: ask, or call, again."""
         self._close(ask)
+        if ask.is_call:
+            self._call_at[ask.sources[0]] = now
         self._plan_look(ask.sources[0], now)
 
     def doubt(self, sources: list[Slot | Budget]) -> None:
