@@ -23,7 +23,11 @@ from scrapy_politeness.core.leases import HORIZON, Lease, Leases, grace
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.core.snapshot import freeze, thaw
-from scrapy_politeness.sharing.redis.connection import Call, Connection
+from scrapy_politeness.sharing.redis.connection import (
+    Call,
+    Connection,
+    UnavailableError,
+)
 from scrapy_politeness.sharing.redis.keys import Keys
 from scrapy_politeness.sharing.redis.replies import Granted
 from scrapy_politeness.sharing.redis.server_clock import ServerClock
@@ -466,6 +470,22 @@ class TestGrant:
         assert ask(0, first)["members"] == [4]
         waits = ask(9, first, horizon=4.0)["waits"]
         assert waits[1] - waits[0] == 4 * 50_000
+
+    def test_a_server_that_is_full_serves_nobody(
+        self, ask: Callable[..., Grant], shared_redis: RedisServer
+    ) -> None:
+        """Nor does it when it can free what a process of before had."""
+        ask(1, EVEN)
+        client: Any = shared_redis.client()
+        [members] = [key for key in client.keys("*") if client.type(key) == b"zset"]
+        [(member, _)] = client.zrange(members, 0, -1, withscores=True)
+        client.zadd(members, {member: 1})
+        client.config_set("maxmemory", 1)
+        try:
+            with pytest.raises(UnavailableError, match="maxmemory"):
+                ask(1, EVEN, process="b")
+        finally:
+            client.config_set("maxmemory", 0)
 
     def test_what_was_sent_otherwise_counts(self, ask: Callable[..., Grant]) -> None:
         [wait] = ask(1, Terms(0.15, uncounted=-0.05))["waits"]

@@ -37,6 +37,7 @@ local INEXACT, DELAYED = 20000, SECOND
 if heard_until > 0 and now > heard_until then
   return now
 end
+need_room(KEYS[2], 'v', 0)
 
 local function take_seat(key, members_key, claim, seats)
   local field = 'p' .. process

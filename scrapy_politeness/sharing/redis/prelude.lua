@@ -43,6 +43,13 @@ local function whole(number)
   return string.format('%.0f', number)
 end
 
+-- A server that is full lets a script write as soon as it has freed something. Some
+-- processes would be served then, and others not: so the first write is one that needs
+-- room.
+local function need_room(key, field, value)
+  redis.call('HSETNX', key, field, value)
+end
+
 -- When this server's clock was set back, what lay ahead lies as far ahead as before.
 local function since_clock_was_set(key, members_key, written)
   if written <= now + SECOND then
