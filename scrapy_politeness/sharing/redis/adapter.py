@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from scrapy_politeness.core.outcome import Outcome, Permit
     from scrapy_politeness.core.route import Route
     from scrapy_politeness.sharing.port import Hearer
+    from scrapy_politeness.sharing.redis.asks import Ask
     from scrapy_politeness.sharing.redis.keys import BudgetKeys
     from scrapy_politeness.sharing.redis.replies import Granted
-    from scrapy_politeness.sharing.redis.reservations import Ask
 
 logger = logging.getLogger(__name__)
 
