@@ -5,9 +5,9 @@
 
 How much of a limit is used at which distance; how many calls to Redis a page takes;
 what comes of any accident, each many times at random moments; long random sequences
-of accidents; and a week in the life of a large fleet, which takes an hour. The scripts
-run on a real server, only time and network are simulated, so that a busy machine
-changes nothing.
+of accidents; and a week in the life of a large fleet, which takes a quarter of an hour
+of CPU time. The scripts run on a real server, only time and network are simulated, so
+that a busy machine changes nothing.
 """
 
 from __future__ import annotations
