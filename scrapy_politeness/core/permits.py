@@ -78,6 +78,8 @@ class Permits:
     share: int = 1
     ask_at: float = -math.inf
     seat: Seat | None = None
+    # By how much the clock of the turns is ahead of ours, if that is known.
+    turns_offset: float | None = None
     promised_until: float = -math.inf
     # When the others have last answered, and since when they have granted nothing.
     answered_at: float = -math.inf
@@ -134,6 +136,8 @@ class Permits:
         # They may have forgotten what they have known, or use what they had reserved.
         last = max(self.last, self._reserved_until)
         self.uncounted = last if last > -math.inf else None
+        # They could grant nothing meanwhile.
+        self.vain_since = math.inf
         self.pace = self.leases
         self.is_joined = True
         self.share = 1
@@ -144,7 +148,8 @@ class Permits:
     ) -> None:
         """``chance`` is a random number from [0, 1): the processes must not all begin
         at the same time. ``interval`` is what all of them together have kept, ``step``
-        how long their turns are; ``offset`` as in ``Turns``."""
+        how long their turns are; ``offset`` is as in ``Turns``, where the others have
+        not said what it is."""
         assert self.leases is not None
         self.share = max(1, self.leases.members, self.seat.of if self.seat else 1)
         self.is_joined = False
@@ -163,4 +168,6 @@ class Permits:
             pace.restart(max(self.last, quiet_until - chance * interval * self.share))
             return
         pace.restart(self.last)
+        if self.turns_offset is not None:
+            offset = self.turns_offset
         self.pace = Turns(pace, self.seat, step, offset, quiet_until + step)

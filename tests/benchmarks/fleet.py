@@ -1,11 +1,13 @@
 """A fleet of processes that share a Redis server, on virtual time.
 
     python -m tests.benchmarks.fleet [--only distance calls accidents random]
+    python -m tests.benchmarks.fleet --only week [--processes 50] [--days 7]
 
 How much of a limit is used at which distance; how many calls to Redis a page takes;
-what comes of any accident, each many times at random moments; and long random sequences
-of accidents. The scripts run on a real server, only time and network are
-simulated, so that a busy machine changes nothing.
+what comes of any accident, each many times at random moments; long random sequences
+of accidents; and a week in the life of a large fleet, which takes a quarter of an hour
+of CPU time. The scripts run on a real server, only time and network are simulated, so
+that a busy machine changes nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.support.accidents import ACCIDENTS, TRIALS, limited, started
 from tests.support.fleet import Fleet, Network
+from tests.support.long_life import Life, LongLife
 from tests.support.redis_server import RedisServer
 from tests.support.virtual_time import run
 from tests.unit.test_fleet import AFleet
@@ -114,13 +117,31 @@ def measure_random(server: RedisServer, times: int) -> None:
     print(f"\n{times} random sequences of up to 50 events: limits held")
 
 
-PARTS = ("distance", "calls", "accidents", "random")
+def measure_week(server: RedisServer, processes: int, days: float, seed: int) -> None:
+    def report(life: Life) -> None:
+        accidents = life.accidents.total()
+        print(
+            f"{life.seconds / 86400:.2f} days: {accidents} accidents, {life.silences} "
+            f"pauses, {life.pages} pages, shortest gap {life.shortest_gap:.3f} s, "
+            f"longest wait {life.longest_wait:.0f} s",
+            flush=True,
+        )
+
+    life = run(LongLife(server, processes, seed).live(days * 86400, report))
+    report(life)
+    print(f"{life.calls} calls, {life.log_lines} lines in a minute of a process's log")
+
+
+PARTS = ("distance", "calls", "accidents", "random", "week")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS[:-1])
     parser.add_argument("--times", type=int, default=10)
+    parser.add_argument("--processes", type=int, default=50)
+    parser.add_argument("--days", type=float, default=7)
+    parser.add_argument("--seed", type=int, default=7)
     options = parser.parse_args()
     with RedisServer() as server:
         if "distance" in options.only:
@@ -131,6 +152,8 @@ def main() -> None:
             measure_accidents(server, options.times)
         if "random" in options.only:
             measure_random(server, options.times)
+        if "week" in options.only:
+            measure_week(server, options.processes, options.days, options.seed)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def grant(host: int, wanted: int) -> Call:
     horizon, longest = 200_000, 3_600_000_000
     # So fast that the budget itself refuses nothing.
     arguments: list[str | int] = [
-        *("me", wanted, wanted, horizon, 0, 0, 0, longest, 0, 0, 0, longest),
+        *("me", wanted, wanted, horizon, 0, 0, 0, longest, 0, 0, 0, longest, ""),
         *(1, 0, 1, 0, 0, -1, 1, "", 0),
     ]
     return Call("grant", [keys.summary, keys.record, keys.members], arguments)

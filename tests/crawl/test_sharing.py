@@ -6,6 +6,7 @@ import json
 import time
 from contextlib import ExitStack
 from itertools import pairwise
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -238,9 +239,9 @@ def test_a_new_process_starts_with_what_the_others_know(
     urls = [f"{url}?again" for url in server.page_urls()[:60]]
     assert len(crawl(urls=urls, settings=settings).items) == 60
     assert server.refusals() <= refusals + 12
-    times = [arrival.at for arrival in server.arrivals][before:]
-    # At 5/s, the first pages would take longer. What comes later may be refused.
-    assert times[10] - times[0] < 10 / 6 + server.lost
+    # At 5/s, most of the first gaps would be longer, however busy the machine is. What
+    # comes later may be refused.
+    assert median(server.gaps()[before : before + 10]) < 1 / 6
 
 
 def test_a_process_that_was_killed_is_soon_forgotten(
@@ -484,7 +485,7 @@ def test_a_failover_that_closes_no_connection_is_survived(
             result = running.wait()
         assert other.client().dbsize()
     assert_all_pages_once(server)
-    assert "READONLY" in result.log
+    assert "read only replica" in result.log
     assert result.log.count("is unavailable") == 1
 
 
@@ -493,7 +494,8 @@ def test_a_server_far_away_slows_nobody_down(
     limit: str, site: Callable[..., Site], redis_server: RedisServer
 ) -> None:
     server = site(20 if limit == "20/s" else 8)
-    settings = {**TWENTY, "POLITENESS_LIMITS": {"127.0.0.1": {"limit": limit}}}
+    own = {"limit": limit, "adaptive": False}
+    settings = {**TWENTY, "POLITENESS_LIMITS": {"127.0.0.1": own}}
     settings |= {"POLITENESS_START_RATE": 20}
     with TcpProxy(redis_server.port, round_trip=0.2) as proxy:
         settings["POLITENESS_REDIS_URL"] = proxy.url
@@ -568,3 +570,36 @@ def test_a_cluster_of_servers(
     assert "is unavailable" not in result.log
     # What one script has to see at once is on one node, all else on both.
     assert used.count(True) == (1 if limit else 2)
+
+
+@pytest.mark.parametrize("how", ["killed", "relieved"])
+def test_the_failover_of_a_cluster_node_is_survived(
+    how: str, site: Callable[..., Site], tmp_path: Path
+) -> None:
+    server = site(24)
+    settings = {**TWENTY, "POLITENESS_LIMITS": {"127.0.0.1": {"limit": "1/0.5s"}}}
+    with redis_cluster(tmp_path, 3, replicas=3) as nodes, ExitStack() as stack:
+        slot = int(nodes[0].say("CLUSTER", "KEYSLOT", "{slot:127.0.0.1}"))
+        number = min(2, slot // (16_384 // 3))
+        url = nodes[number].url.replace("redis", "redis+cluster")
+        settings["POLITENESS_REDIS_URL"] = url
+        running = [
+            stack.enter_context(
+                start_crawl(urls=server.page_urls()[half::2], settings=settings)
+            )
+            for half in range(2)
+        ]
+        server.wait_for_arrivals(5, timeout=60)
+        replica = nodes[3 + number]
+        if how == "killed":
+            nodes[number].kill()
+        else:
+            replica.say("CLUSTER", "FAILOVER")
+        results = [one.wait() for one in running]
+        assert replica.client().role()[0] == b"master"
+        # The new master has granted leases.
+        assert replica.client().info("commandstats")["cmdstat_evalsha"]["calls"] > 0
+    assert_all_pages_once(server)
+    assert min(server.gaps()) > 0.5 - server.jitter
+    for result in results:
+        assert result.log.count("Redis at") <= 10

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _HORIZON, _LONGEST, _INTERVAL = micros(0.2), micros(3600), micros(0.1)
 _GRANT = (
-    *("me", 3, 9, _HORIZON, 0, 0, 0, _LONGEST, 0, 0, 0, _LONGEST),
+    *("me", 3, 9, _HORIZON, 0, 0, 0, _LONGEST, 0, 0, 0, _LONGEST, ""),
     *(_INTERVAL, 0, 1, 0, 0, -1, 1, "", 0),
 )
 _KEYS = Keys(one_node=False).of("slot:fuzzed.example")

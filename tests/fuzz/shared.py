@@ -168,7 +168,7 @@ _replies = st.one_of(
     st.tuples(
         *(_counts, _counts, _counts, st.binary(max_size=9), _counts, _counts),
         *(st.lists(st.integers(-5, 300_000), max_size=5), _few, _few, _few, _few),
-        *(_counts, _counts),
+        *(_counts, _counts, _counts),
     ).map(list),
     st.tuples(_counts, _counts, _items, st.binary(max_size=9), _counts).map(list),
 )

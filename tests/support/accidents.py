@@ -59,7 +59,7 @@ def restarted(fleet: Fleet) -> None:
 
 
 def stalled(fleet: Fleet) -> None:
-    fleet.network.is_stalled = True
+    fleet.network.stall()
 
 
 def flapping(fleet: Fleet) -> None:
@@ -129,7 +129,8 @@ ACCIDENTS = [
 
 def well(fleet: Fleet, delay: float = 0.0005) -> None:
     network = fleet.network
-    network.is_down = network.is_stalled = False
+    network.is_down = False
+    network.go_on()
     network.error, network.flaps_every, network.delay = "", 0.0, delay
     network.cut_off.clear()
     if network.rejects:

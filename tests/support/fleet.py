@@ -43,17 +43,16 @@ _GIVEN = "{ARGV[#ARGV - 1], ARGV[#ARGV]}"
 @dataclass
 class Network:
     """What lies between the processes and the server. ``delay`` is of one direction,
-    and ``jitter`` up to how much is added to it; some processes have ``delays`` of
-    their own. Whoever is ``cut_off`` gets no
-    answers; ``error`` is what everybody gets at once. A server that ``is_stalled`` runs
-    later what it has received. One that ``rejects`` answers with errors of its own.
-    With ``flaps_every``, it comes and goes so often, in seconds."""
+    and ``jitter`` up to how much is added to it; some processes have longer ``delays``
+    of their own. Whoever is ``cut_off`` gets no answers; ``error`` is what everybody
+    gets at once. A server that is stalled runs later what it has received. One that
+    ``rejects`` answers with errors of its own. With ``flaps_every``, it comes and goes
+    so often, in seconds."""
 
     server: RedisServer
     delay: float = 0.0005
     jitter: float = 0.0
     is_down: bool = False
-    is_stalled: bool = False
     rejects: bool = False
     error: str = ""
     flaps_every: float = 0.0
@@ -68,6 +67,14 @@ class Network:
         self.accept_writes()
         self.client.flushall()
         self._hashes: dict[str, str] = {}
+        self._is_answering = asyncio.Event()
+        self._is_answering.set()
+
+    def stall(self) -> None:
+        self._is_answering.clear()
+
+    def go_on(self) -> None:
+        self._is_answering.set()
 
     def lose_memory(self) -> None:
         self.accept_writes()
@@ -84,12 +91,12 @@ class Network:
         return not self.is_down and process not in self.cut_off
 
     async def travel(self, process: str) -> None:
-        delay = self.delays.get(process, self.delay)
+        delay = max(self.delay, self.delays.get(process, 0.0))
         await asyncio.sleep(delay + self.jitter * self.random.random())
 
     async def run_in_time(self, calls: Sequence[Call]) -> list[Any]:
         """What comes too late is run all the same."""
-        if not self.is_stalled:
+        if self._is_answering.is_set():
             return self.run(calls)
         work = asyncio.ensure_future(self._run_later(calls))
         done, _ = await asyncio.wait({work}, timeout=connection.PATIENCE)
@@ -98,8 +105,7 @@ class Network:
         return work.result()
 
     async def _run_later(self, calls: Sequence[Call]) -> list[Any]:
-        while self.is_stalled:
-            await asyncio.sleep(0.05)
+        await self._is_answering.wait()
         return [] if self.is_broken else self.run(calls)
 
     @property

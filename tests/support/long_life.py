@@ -15,6 +15,8 @@ from tests.support.accidents import (
     ACCIDENTS,
     BACK_WITHIN,
     TOLERANCE,
+    emptied,
+    evicted,
     gaps,
     limited,
     log_lines,
@@ -25,6 +27,8 @@ from tests.support.accidents import (
 from tests.support.fleet import Fleet, Network
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.support.fleet import Sent
     from tests.support.redis_server import RedisServer
 
@@ -35,8 +39,11 @@ CALM = 600.0
 # Seconds. A process that has had no request for so long, without a pause, starves.
 _STARVES_AFTER = 1200.0
 
-_DELAY = 0.005
+# Seconds, of one direction. Each process has a way of its own to the server.
+_DELAYS = (0.0005, 0.005, 0.02, 0.1)
 _LANDS_AFTER = 0.05
+_LONGEST_LINE = 120.0
+_DAY = 86400.0
 
 
 @dataclass
@@ -55,12 +62,15 @@ class Silence:
 
 @dataclass
 class Life:
+    """``longest_wait`` is how long a process was without a request, pauses apart."""
+
     seconds: float = 0.0
     pages: int = 0
     calls: int = 0
     silences: int = 0
     log_lines: int = 0
     shortest_gap: float = GAP * 2
+    longest_wait: float = 0.0
     accidents: Counter[str] = field(default_factory=Counter)
 
 
@@ -72,7 +82,7 @@ class LongLife:
     def __init__(self, server: RedisServer, processes: int, seed: int) -> None:
         random.seed(seed)
         self.chance = random.Random(seed)
-        network = Network(server, _DELAY, jitter=_DELAY / 5)
+        network = Network(server, min(_DELAYS), jitter=max(_DELAYS) / 10)
         network.random = random.Random(seed + 1)
         self.fleet = Fleet(network, limited(f"1/{GAP:.0f}s"))
         self.fleet.look_every = 60.0
@@ -82,7 +92,10 @@ class LongLife:
         self.last_of: dict[str, float] = {}
         self._last: list[Sent] = []
 
-    async def live(self, seconds: float) -> Life:
+    async def live(
+        self, seconds: float, report: Callable[[Life], None] = lambda _: None
+    ) -> Life:
+        """``report`` is called once a day."""
         fleet = self.fleet
         began_at = time.monotonic()
         try:
@@ -90,10 +103,16 @@ class LongLife:
                 while time.monotonic() < began_at + seconds:
                     while len(fleet.members) < self.processes:
                         member = fleet.add()
+                        delay = self.chance.choice(_DELAYS)
+                        fleet.network.delays[member.name] = delay
                         self.last_of[member.name] = time.monotonic()
                         await asyncio.sleep(0.3)
                     await self._calm()
                     await self._accident()
+                    days = self.life.seconds // _DAY
+                    self.life.seconds = time.monotonic() - began_at
+                    if self.life.seconds // _DAY > days:
+                        report(self.life)
                 self.life.log_lines = logged()
             await fleet.stop()
         finally:
@@ -108,7 +127,22 @@ class LongLife:
         if self.chance.random() < 0.3:
             self._refuse()
             await asyncio.sleep(10 * GAP)
+            if self.chance.random() < 0.5:  # those in line have not heard of it yet
+                self.chance.choice([emptied, evicted])(self.fleet)
+        await self._until_all_have_heard()
         self._check(well_at=-1.0)
+
+    async def _until_all_have_heard(self) -> None:
+        """Of every pause, before Redis is away."""
+        # A line may be twice as long as all who wait make it, for a while.
+        line = 1.1 * min(2 * self.processes * GAP, _LONGEST_LINE)
+        while self.fleet.answers or self._last_refused_at + line > time.monotonic():
+            await asyncio.sleep(GAP)
+
+    @property
+    def _last_refused_at(self) -> float:
+        times = [silence.began_at for silence in self.silences]
+        return max([sent.at for sent, _ in self.fleet.refused] + times, default=0.0)
 
     async def _accident(self) -> None:
         accident = self.chance.choice(ACCIDENTS)
@@ -120,7 +154,7 @@ class LongLife:
         if accident is partly_cut_off:  # the others leave their turns free for a time
             lasts = min(lasts, 100.0)
         await asyncio.sleep(lasts)
-        well(self.fleet, _DELAY)
+        well(self.fleet, min(_DELAYS))
         well_at = time.monotonic()
         await asyncio.sleep(BACK_WITHIN)
         members = self.fleet.members.values()
@@ -137,7 +171,7 @@ class LongLife:
         fleet, life, now = self.fleet, self.life, time.monotonic()
         for sent, outcome in fleet.refused:
             at = sent.at + _LANDS_AFTER
-            heard_at = max(at + HORIZON + 4 * _DELAY + 0.1, well_at + BACK_WITHIN)
+            heard_at = max(at + HORIZON + 4 * max(_DELAYS) + 0.1, well_at + BACK_WITHIN)
             silence = Silence(sent.process, at, heard_at, at + (outcome.wait or 0.0))
             self.silences.append(silence)
         life.silences += len(fleet.refused)
@@ -148,7 +182,10 @@ class LongLife:
         for silence in self.silences:
             broken = [one for one in fleet.sent if silence.forbids(one)]
             assert not broken, (silence, broken, life)
+        paused_until = max((one.ends_at for one in self.silences), default=0.0)
         for sent in fleet.sent:
+            since = max(self.last_of.get(sent.process, sent.at), paused_until)
+            life.longest_wait = max(life.longest_wait, sent.at - since)
             self.last_of[sent.process] = sent.at
         life.pages += len(fleet.sent)
         self._last = together[-1:]

@@ -49,6 +49,23 @@ def test_a_certificate_that_cannot_be_verified_stops_the_crawl(tmp_path: Path) -
         reject_permanent_errors(url)
 
 
+def test_a_certificate_of_ours_that_the_server_rejects_stops_the_crawl(
+    tmp_path: Path,
+) -> None:
+    server, client = tmp_path / "server.pem", tmp_path / "client.pem"
+    server.write_bytes(self_signed())
+    client.write_bytes(self_signed())
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(server)
+    context.load_verify_locations(server)
+    context.verify_mode = ssl.CERT_REQUIRED
+    # Later versions say so after the handshake, and may hang up before that is read.
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    own = f"ssl_certfile={client}&ssl_keyfile={client}"
+    with listening(context) as url, pytest.raises(ValueError, match="alert"):
+        reject_permanent_errors(f"{url}?ssl_cert_reqs=none&{own}")
+
+
 def test_a_handshake_that_fails_otherwise_may_succeed_later() -> None:
     with listening(None) as url:
         reject_permanent_errors(url)

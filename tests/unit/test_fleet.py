@@ -132,7 +132,33 @@ def test_the_crawl_goes_on_meanwhile(redis: RedisServer, accident: Any) -> None:
     assert run(crawl()) >= 20
 
 
-def test_a_pause_that_was_learned_alone_is_for_all_later(redis: RedisServer) -> None:
+@pytest.mark.parametrize("seconds", [-3600.0, -2.0, 2.0, 61.0])
+@pytest.mark.parametrize("memory", ["kept", "lost"])
+def test_gaps_are_kept_by_those_who_have_not_heard_that_the_clock_was_set(
+    redis: RedisServer, memory: str, seconds: float
+) -> None:
+    """When Redis is gone, they take their turns by the clock of before."""
+
+    async def crawl() -> list[float]:
+        fleet = Fleet(Network(redis), limited("1/2s"))
+        await started(fleet, 12, 60.0)
+        fleet.network.clock_set_by += seconds
+        await asyncio.sleep(5)
+        if memory == "lost":
+            fleet.network.lose_memory()
+        await asyncio.sleep(5)
+        fleet.network.is_down = True
+        await asyncio.sleep(120)
+        await fleet.stop()
+        return gaps(fleet.sent)
+
+    assert min(run(crawl())) >= 2.0 - TOLERANCE
+
+
+@pytest.mark.parametrize("clock_set_by", [0.0, -2.0, 2.0])
+def test_a_pause_that_was_learned_alone_is_for_all_later(
+    redis: RedisServer, clock_set_by: float
+) -> None:
     async def crawl() -> list[Sent]:
         network = Network(redis)
         fleet = Fleet(network, limited("2/s"))
@@ -141,6 +167,7 @@ def test_a_pause_that_was_learned_alone_is_for_all_later(redis: RedisServer) -> 
         await asyncio.sleep(10)
         fleet.answers.append(Outcome(Verdict.REFUSED, "429", wait=120.0))
         await asyncio.sleep(5)
+        network.clock_set_by += clock_set_by
         network.is_down = False
         await asyncio.sleep(5)
         back_at = time.monotonic()

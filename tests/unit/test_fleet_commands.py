@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from scrapy_politeness.core.outcome import Outcome, Verdict
-from tests.support.accidents import gaps, limited, started
+from tests.support.accidents import emptied, evicted, gaps, limited, started
 from tests.support.fleet import Fleet, Network
 from tests.support.long_life import LongLife
 from tests.support.redis_server import RedisServer
@@ -85,6 +85,27 @@ def test_a_reset_is_not_lost_while_a_report_is_under_way(
     assert len(later) >= 40
 
 
+@pytest.mark.parametrize("accident", [evicted, emptied])
+def test_a_pause_that_redis_has_lost_is_kept_by_those_in_line(
+    redis: RedisServer, accident: Any
+) -> None:
+    """They have not heard of it when it is lost."""
+
+    async def crawl() -> list[Sent]:
+        fleet = Fleet(Network(redis), limited("1/2s"))
+        await started(fleet, 20, 60.0)
+        fleet.answers.append(Outcome(Verdict.REFUSED, "429", wait=90.0))
+        await asyncio.sleep(8)
+        accident(fleet)
+        fleet.sent.clear()
+        await asyncio.sleep(75)
+        sent = list(fleet.sent)
+        await fleet.stop()
+        return sent
+
+    assert run(crawl()) == []
+
+
 def test_all_give_a_host_up_at_about_the_same_time(redis: RedisServer) -> None:
     async def crawl() -> list[float]:
         fleet = Fleet(Network(redis), limited("2/s"))
@@ -105,6 +126,25 @@ def test_all_give_a_host_up_at_about_the_same_time(redis: RedisServer) -> None:
     assert len(times) == 6
     assert times[-1] - times[0] <= 31.0
     assert times[-1] <= 200.0
+
+
+@pytest.mark.parametrize("hours", [-1.0, 1.0])
+def test_what_was_learned_does_not_wait_for_a_clock_that_was_set(
+    redis: RedisServer, hours: float
+) -> None:
+    async def crawl() -> int:
+        fleet = Fleet(Network(redis), {"POLITENESS_MAX_RATE": 20.0})
+        await started(fleet, 2, 30.0)
+        fleet.answers.append(Outcome(Verdict.REFUSED, "429", wait=1.0))
+        await asyncio.sleep(5)
+        fleet.network.clock_set_by += hours * 3600
+        await asyncio.sleep(60)
+        fleet.sent.clear()
+        await asyncio.sleep(20)
+        await fleet.stop()
+        return len(fleet.sent)
+
+    assert run(crawl()) > 20 * 15.0
 
 
 def test_one_accident_after_the_other(redis: RedisServer) -> None:

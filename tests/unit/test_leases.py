@@ -23,7 +23,11 @@ from scrapy_politeness.core.leases import HORIZON, Lease, Leases, grace
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.core.snapshot import freeze, thaw
-from scrapy_politeness.sharing.redis.connection import Call, Connection
+from scrapy_politeness.sharing.redis.connection import (
+    Call,
+    Connection,
+    UnavailableError,
+)
 from scrapy_politeness.sharing.redis.keys import Keys
 from scrapy_politeness.sharing.redis.replies import Granted
 from scrapy_politeness.sharing.redis.server_clock import ServerClock
@@ -137,6 +141,13 @@ class TestLeases:
         assert slot.permits.leases is not None
         slot.join()
         assert slot.learner.found_alone == pytest.approx(4.0, rel=0.1)
+
+    def test_nobody_has_waited_in_vain_for_those_who_were_away(self) -> None:
+        slot = granted(a_joined_slot(), 5.0)
+        slot.permits.vain_since = 6.0
+        slot.part(7.0, chance=0.0)
+        slot.join()
+        assert slot.permits.vain_since == math.inf
 
     def test_what_was_learned_together_is_there_again_after_the_return(self) -> None:
         slot = granted(a_joined_slot(), 5.0)
@@ -351,7 +362,7 @@ def ask(shared_redis: RedisServer) -> Callable[..., Grant]:
         names = [keys.of(f"slot:{n}") for n in range(len(terms))]
         arguments: list[str | int] = [process, wanted, needs, micros(horizon)]
         arguments += [micros(lead), micros(stay), 0]
-        arguments += [micros(3600), micros(pause), resets, 0, micros(120)]
+        arguments += [micros(3600), micros(pause), resets, 0, micros(120), ""]
         for own in terms:
             arguments += own.arguments()
         flat = [names[0].summary, *(key for name in names for key in name[:2])]
@@ -459,6 +470,22 @@ class TestGrant:
         assert ask(0, first)["members"] == [4]
         waits = ask(9, first, horizon=4.0)["waits"]
         assert waits[1] - waits[0] == 4 * 50_000
+
+    def test_a_server_that_is_full_serves_nobody(
+        self, ask: Callable[..., Grant], shared_redis: RedisServer
+    ) -> None:
+        """Nor does it when it can free what a process of before had."""
+        ask(1, EVEN)
+        client: Any = shared_redis.client()
+        [members] = [key for key in client.keys("*") if client.type(key) == b"zset"]
+        [(member, _)] = client.zrange(members, 0, -1, withscores=True)
+        client.zadd(members, {member: 1})
+        client.config_set("maxmemory", 1)
+        try:
+            with pytest.raises(UnavailableError, match="maxmemory"):
+                ask(1, EVEN, process="b")
+        finally:
+            client.config_set("maxmemory", 0)
 
     def test_what_was_sent_otherwise_counts(self, ask: Callable[..., Grant]) -> None:
         [wait] = ask(1, Terms(0.15, uncounted=-0.05))["waits"]

@@ -6,6 +6,9 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import pytest
+from redis.exceptions import ResponseError
+
 import scrapy_politeness
 
 if TYPE_CHECKING:
@@ -41,6 +44,15 @@ def test_no_more_are_granted_than_there_are(redis_server: RedisServer) -> None:
         used = random.randint(0, granted[process])
         granted[process] = shared.ask(process, random.randint(used, 5), used)
         assert sum(granted.values()) <= 5
+
+
+def test_a_server_that_is_full_grants_nothing(redis_server: RedisServer) -> None:
+    """Nor does it when it can free what has lapsed."""
+    shared = Shared(redis_server, total=5)
+    shared.write("3:3:1:1")
+    redis_server.client().config_set("maxmemory", 1)
+    with pytest.raises(ResponseError, match="maxmemory"):
+        shared.ask("b", 5, 0)
 
 
 def test_all_are_used_and_shared_fairly(redis_server: RedisServer) -> None:

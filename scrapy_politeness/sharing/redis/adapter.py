@@ -11,14 +11,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from scrapy_politeness.core.cause import Block
 from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.sharing.redis.connection import Connection, UnavailableError
+from scrapy_politeness.sharing.redis.exchange import Exchange, too_far
 from scrapy_politeness.sharing.redis.keys import Keys
 from scrapy_politeness.sharing.redis.learning import Observation, SharedLearning
 from scrapy_politeness.sharing.redis.outage_log import OutageLog
 from scrapy_politeness.sharing.redis.places import Places
-from scrapy_politeness.sharing.redis.replies import Saved, read_time
 from scrapy_politeness.sharing.redis.reservations import Reservations
 from scrapy_politeness.sharing.redis.server_clock import (
     LONGEST_ROUND_TRIP,
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
     from scrapy_politeness.core.route import Route
     from scrapy_politeness.sharing.port import Hearer
     from scrapy_politeness.sharing.redis.keys import BudgetKeys
-    from scrapy_politeness.sharing.redis.replies import Granted
-    from scrapy_politeness.sharing.redis.reservations import Ask
 
 logger = logging.getLogger(__name__)
 
@@ -90,9 +87,11 @@ class RedisSharing:
             self._keys_of, self._clock, self._round_trip, policy, pending
         )
         self._learning = SharedLearning(self._keys_of, self._clock, policy, self._log)
+        self._exchange = Exchange(
+            self._clock, self._round_trip, self._reservations, self._learning, stats
+        )
         # None until the server has answered for the first time.
         self._is_connected: bool | None = None
-        self._members = 1
         self._has_work = asyncio.Event()
         self._is_closing = False
         self._task: asyncio.Task[None] | None = None
@@ -129,7 +128,7 @@ class RedisSharing:
 
     def join(self, source: Slot | Budget, name: str) -> None:
         self._names[source] = name
-        source.join(self._members)
+        source.join(self._exchange.members)
         if self._is_connected is False:
             source.part(time.monotonic(), random.random(), self._clock.offset)
 
@@ -153,7 +152,7 @@ class RedisSharing:
         self._has_work.set()
 
     def hear(self, hearer: Hearer) -> None:
-        self._hearer = hearer
+        self._hearer = self._exchange.hearer = hearer
 
     def forget(self, slot: Slot) -> None:
         if slot.permits.leases is not None:
@@ -182,7 +181,7 @@ class RedisSharing:
     async def _say_farewell(self) -> None:
         for _ in range(_LAST_TRIES):
             if self._learning.has_unsaved:
-                await self._exchange(is_last=True)
+                await self._exchange.run(self._connection, self._names, is_last=True)
         farewells = self._reservations.farewells(time.monotonic())
         if farewells:
             await self._connection.run(farewells)
@@ -191,7 +190,7 @@ class RedisSharing:
         """Only a server that lets scripts write is there, and only a near one."""
         seconds = await self._connection.check()
         if seconds > LONGEST_ROUND_TRIP:
-            raise _too_far(seconds)
+            raise too_far(seconds)
         if seconds > _NEAR:
             await self._connection.open(_LANES)
         self._round_trip.start(seconds)
@@ -212,7 +211,8 @@ class RedisSharing:
             while not self._is_closing:
                 lanes = 1 if self._round_trip.usual < _NEAR else _LANES
                 if await self._wait_for_work(is_full=len(under_way) >= lanes):
-                    task = asyncio.ensure_future(self._exchange())
+                    exchange = self._exchange.run(self._connection, self._names)
+                    task = asyncio.ensure_future(exchange)
                     task.add_done_callback(lambda _: self._has_work.set())
                     under_way.add(task)
                 done = {task for task in under_way if task.done()}
@@ -240,69 +240,6 @@ class RedisSharing:
             await asyncio.wait_for(self._has_work.wait(), timeout)
         self._has_work.clear()
         return False
-
-    async def _exchange(self, *, is_last: bool = False) -> None:
-        sent_at = time.monotonic()
-        reports = self._learning.calls(sent_at, is_last=is_last)
-        asks = self._reservations.calls(
-            sent_at, self._learning.revision_of, self._learning.resets_of
-        )
-        calls = [call for *_, call in reports] + [call for _, call in asks]
-        if not calls:
-            return
-        answers = await self._connection.run(calls)
-        received_at = time.monotonic()
-        self._round_trip.learn(received_at - sent_at)
-        self._connection.round_trip = self._round_trip.usual
-        self._stats.inc_value("politeness/redis/round_trips")
-        self._stats.inc_value("politeness/redis/calls", len(calls))
-        for (slot, copy, _), answer in zip(reports, answers, strict=False):
-            saved = Saved.read(answer)
-            self._learn_clock(sent_at, received_at, saved.there)
-            for report, change in self._learning.answered(
-                slot, copy, saved, received_at
-            ):
-                if change.pause and slot.permits.is_joined:
-                    self._reservations.paused(slot)
-                    slot.block(Block.PAUSE, report.at + change.pause)
-                self._hearer.learned(slot, report.outcome, change)
-            slot.announce()
-        for (ask, _), answer in zip(asks, answers[len(reports) :], strict=True):
-            there = read_time(answer)
-            self._learn_clock(sent_at, received_at, there)
-            # Only the first answer after that shows that the clock was set.
-            if answer == there or ask.is_outdated:
-                self._reservations.withdraw(ask, received_at)
-            else:
-                granted = self._reservations.read(ask, answer)
-                self._hear(ask, granted, sent_at, received_at)
-            for waiting in ask.waiting:
-                waiting.announce()
-        if self._round_trip.is_too_long:
-            raise _too_far(self._round_trip.usual)
-        if self._reservations.come_too_late:
-            raise UnavailableError(
-                "permits arrive too late to be used: it is too far away, or this "
-                "process is too busy"
-            )
-
-    def _hear(
-        self, ask: Ask, granted: Granted, sent_at: float, received_at: float
-    ) -> None:
-        slot = ask.slot
-        if slot is not None:
-            if self._learning.was_reset(slot, granted.resets):
-                slot.unblock(Block.PAUSE)
-            self._learning.hear(slot, granted.revision, granted.model)
-        pause = self._reservations.answered(ask, granted, sent_at, received_at)
-        if slot is not None and pause:
-            self._hearer.paused_elsewhere(slot, pause)
-        self._stats.inc_value("politeness/redis/permits", len(granted.waits))
-        self._members = max(self._members, *granted.members)
-
-    def _learn_clock(self, sent_at: float, received_at: float, there: int) -> None:
-        if self._clock.learn(sent_at, received_at, there):
-            self._reservations.doubt(list(self._names))
 
     def _connected(self) -> None:
         was_connected, self._is_connected = self._is_connected, True
@@ -355,10 +292,3 @@ class RedisSharing:
         while not self._is_closing:
             await self._has_work.wait()
             self._has_work.clear()
-
-
-def _too_far(seconds: float) -> UnavailableError:
-    return UnavailableError(
-        f"too far away: a round trip takes {seconds:.2f} s, and must take less than "
-        f"{LONGEST_ROUND_TRIP} s"
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import random
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -24,6 +25,8 @@ from scrapy_politeness.sharing.redis.keys import CHECK_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
+
+    from redis.asyncio.cluster import ClusterNode
 
 # Seconds. A server that does not answer within this time, and two of the usual round
 # trips, is unavailable. To connect takes several round trips.
@@ -69,7 +72,8 @@ class Connection:
     def __init__(self, url: str) -> None:
         scheme, _, rest = url.partition("://")
         self._url = f"{scheme.removesuffix(CLUSTER)}://{rest}"
-        self._kind = RedisCluster if scheme.endswith(CLUSTER) else Redis
+        self._is_cluster = scheme.endswith(CLUSTER)
+        self._nodes: list[ClusterNode] = []
         self._client = self._connect()
         self._is_new = True
         self.round_trip = 0.0
@@ -123,14 +127,20 @@ class Connection:
             return url.path
         return f"{url.hostname or 'localhost'}:{url.port or 6379}"
 
-    def _connect(self) -> Redis | RedisCluster:
-        return self._kind.from_url(
-            self._url,
-            socket_connect_timeout=_CONNECTING,
-            retry=Retry(NoBackoff(), 0),
-            decode_responses=False,
-            protocol=2,
-        )
+    def _connect(self, nodes: Sequence[ClusterNode] = ()) -> Redis | RedisCluster:
+        """Of a cluster, any of the ``nodes`` may lead to the others, too."""
+        options: dict[str, Any] = {
+            "socket_connect_timeout": _CONNECTING,
+            "retry": Retry(NoBackoff(), 0),
+            "decode_responses": False,
+            "protocol": 2,
+        }
+        if not self._is_cluster:
+            return Redis.from_url(self._url, **options)
+        # One that does not answer takes all the time: the next attempt begins with
+        # another one.
+        nodes = random.sample(nodes, len(nodes))
+        return RedisCluster.from_url(self._url, startup_nodes=nodes, **options)
 
     async def remove(self, keys: Sequence[str]) -> None:
         await self._in_time(self._client.delete(*keys))
@@ -187,8 +197,10 @@ class Connection:
 
     async def _hang_up(self, *work: asyncio.Future[Any]) -> None:
         """Whatever the answer was, it must not be taken for the next one."""
+        if isinstance(self._client, RedisCluster):
+            self._nodes = self._client.get_nodes() or self._nodes
         closing = asyncio.ensure_future(self._client.aclose())
-        self._client = self._connect()
+        self._client = self._connect(self._nodes)
         self._is_new = True
         for task in work:
             task.cancel()

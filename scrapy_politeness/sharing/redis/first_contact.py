@@ -28,6 +28,10 @@ _ANSWER = 1.0
 # How servers say that there is no such database.
 _DATABASE = "DB index"
 
+# In the reason of a TLS error: the server's certificate cannot be verified, or it wants
+# another one from us.
+_CERTIFICATE = ("CERTIFICATE", "UNKNOWN_CA")
+
 
 def reject_permanent_errors(url: str) -> None:
     """Raise ValueError where the server rejects us for good: a wrong password, user,
@@ -61,8 +65,11 @@ def _is_permanent(error: BaseException) -> bool:
         # The error of a command in a script stands inside the message on old servers.
         return any(text in str(error) for text in (_DATABASE, "NOPERM"))
     # A handshake may fail for other reasons, too, such as a server that is starting.
-    unverified = ssl.SSLCertVerificationError
-    return any(isinstance(cause, unverified) for cause in _causes(error))
+    return any(
+        isinstance(cause, ssl.SSLError)
+        and any(text in (cause.reason or "") for text in _CERTIFICATE)
+        for cause in _causes(error)
+    )
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

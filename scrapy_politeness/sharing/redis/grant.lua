@@ -6,7 +6,8 @@
 -- ARGV: process; how many; how many it has a use for; how far ahead; how long the answer
 --       takes to arrive and be used; when to expect the next call if nothing is wanted;
 --       known revision; longest pause; pause left; resets known of; until when there
---       is anyone to hear the answer, or 0; the longest promise.
+--       is anyone to hear the answer, or 0; the longest promise; what time it is now by
+--       the clock of turns, or ''.
 --       Then of each budget: spacing; least gap; burst; step of the turns, or 0;
 --       Crawl-delay; seat or -1; seats; when the last request went that was not
 --       reserved here, as a wait from now on, or ''; 1 if there has to be a record, 2 if
@@ -16,7 +17,8 @@ local lead = tonumber(ARGV[5])
 local horizon = tonumber(ARGV[4]) + lead
 local stay, longest = tonumber(ARGV[6]), tonumber(ARGV[8])
 local heard_until, longest_promise = tonumber(ARGV[11]), tonumber(ARGV[12])
-local OWN, EACH = 12, 9
+local turns_now = tonumber(ARGV[13])
+local OWN, EACH = 13, 9
 
 -- A queue of processes is no longer than this; and a process that has promised to ask
 -- again may be so much late.
@@ -27,11 +29,15 @@ local HOLD = 3 * SECOND
 local FURTHEST = 1.2 * SECOND
 -- Requests that follow each other faster than this have no turns.
 local SHORTEST_TURN = 200000
+-- What a process says about the time may be wrong by this, and by the way here and back;
+-- and it may have been on its way for so long.
+local INEXACT, DELAYED = 20000, SECOND
 
 -- Who does not hear the answer believes that it has promised nothing.
 if heard_until > 0 and now > heard_until then
   return now
 end
+need_room(KEYS[2], 'v', 0)
 
 local function take_seat(key, members_key, claim, seats)
   local field = 'p' .. process
@@ -166,6 +172,23 @@ for n = 1, (#KEYS - 1) / 2 do
 end
 
 local slot = budgets[1]
+
+-- Processes that are cut off go by the clock that they knew. So when this server's was
+-- set, or has forgotten the difference, it is the clock of turns that goes on.
+local ahead = tonumber(redis.call('HGET', slot.key, 'a') or '')
+local is_doubted = not ahead or tonumber(ARGV[OWN + 9]) == 2
+ahead = ahead and ahead > -9e15 and ahead < 9e15 and math.floor(ahead) or 0
+if turns_now then
+  local difference = now - ahead - turns_now
+  local tolerance = INEXACT + 2 * lead
+  -- Too low it may be because it was long on its way, but never too high.
+  local most = is_doubted and tolerance or tolerance + DELAYED
+  if difference < -tolerance or difference > most then
+    ahead = now - turns_now
+  end
+end
+redis.call('HSET', slot.key, 'a', whole(ahead))
+
 if tonumber(ARGV[10]) >= slot.resets and tonumber(ARGV[9]) > 0 then
   slot.u = math.max(slot.u, now + math.min(tonumber(ARGV[9]), longest))
 end
@@ -187,14 +210,14 @@ local function turn(at)
     return at
   end
   local step = math.ceil(slot.step)
-  local number = math.ceil(at / step)
+  local number = math.ceil((at - ahead) / step)
   for _ = 1, slot.seats do
     if not slot.taken[number % slot.seats] then
       break
     end
     number = number + 1
   end
-  return number * step
+  return number * step + ahead
 end
 
 local function slowest()
@@ -303,4 +326,5 @@ end
 return {
   now, slot.revision, slot.cuts, model, math.floor(math.max(0, slot.u - now)),
   math.floor(late), waits, nexts, seats, members, promises, slot.waiting, slot.resets,
+  math.max(0, now - ahead),
 }

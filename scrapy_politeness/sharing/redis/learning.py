@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakSet
 
-from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.core.leases import HORIZON
-from scrapy_politeness.core.snapshot import freeze, number, thaw
-from scrapy_politeness.http.names import printable
+from scrapy_politeness.core.snapshot import freeze
 from scrapy_politeness.sharing.redis.connection import Call, micros
+from scrapy_politeness.sharing.redis.stored_models import StoredModels, text_of
 
 if TYPE_CHECKING:
     import logging
@@ -90,14 +88,13 @@ class SharedLearning:
         self._keys_of = keys_of
         self._clock = clock
         self._longest = policy.longest_pause
-        self._log = log
+        self._stored = StoredModels(clock, log)
         self._copies: WeakKeyDictionary[Slot, _Copy] = WeakKeyDictionary()
         self._unsaved: dict[Slot, _Copy] = {}
         # Those that were reset while the server was away.
         self._reset: WeakSet[Slot] = WeakSet()
         # When there will be something to save.
         self.due_at = math.inf
-        self._has_warned = False
 
     def add(self, slot: Slot, report: Observation) -> None:
         self._copy(slot).reports.append(report)
@@ -222,7 +219,7 @@ class SharedLearning:
         if revision:
             self._adopt(slot, copy, text)
         elif text and slot.learner.model is None:
-            self._recall(slot, text)
+            self._stored.recall(slot, text)
         if slot.learner.found_alone is not None:
             self._add_found(slot, slot.learner.found_alone)
             slot.learner.found_alone = None
@@ -250,7 +247,7 @@ class SharedLearning:
         try:
             copy.changes = [self._observe(model, report) for report in copy.sent]
         except (ArithmeticError, ValueError) as error:
-            self._warn_damaged(slot, error)
+            self._stored.warn_damaged(slot, error)
             model = slot.learner.new_model()
             copy.changes = [self._observe(model, report) for report in copy.sent]
         slot.adopt(model)
@@ -263,14 +260,15 @@ class SharedLearning:
             ),
             default=0.0,
         )
+        summary = {"at": self._clock.at(now), **learned.to_dict()} if learned else {}
         keys = self._keys_of(slot)
         arguments: list[str | int] = [
             copy.revision,
             micros(1 / model.rate),
             model.cuts,
-            _text(freeze(model)),
+            text_of(freeze(model)),
             _DETAILS_KEPT if learned else _LITTLE_KEPT,
-            _text({"at": self._clock.at(now), **learned.to_dict()}) if learned else "",
+            text_of(summary) if learned else "",
             _SUMMARY_KEPT,
             micros(max(0.0, pause)),
             micros(self._longest),
@@ -290,11 +288,7 @@ class SharedLearning:
         )
 
     def _adopt(self, slot: Slot, copy: _Copy, text: bytes) -> None:
-        try:
-            slot.adopt(thaw(slot.learner.new_model(), _values(text)))
-        except ValueError as error:  # not JSON, not UTF-8, not a model
-            self._warn_damaged(slot, error)
-            slot.adopt(slot.learner.new_model())
+        if not self._stored.adopt(slot, text):
             self._seed(slot, copy)
 
     def _add_found(self, slot: Slot, limit: float) -> None:
@@ -303,37 +297,3 @@ class SharedLearning:
         if limit < model.governor.rate:
             model.governor.hear(limit, self._clock.now)
         slot.adopt(model)
-
-    def _recall(self, slot: Slot, text: bytes) -> None:
-        try:
-            values = _values(text)
-            if not isinstance(values, dict):
-                raise ValueError(f"not an entry: {values!r:.80}")
-            age = self._clock.now - number(values.get("at"))
-            learned = Learned.from_dict(values).aged(
-                age, slot.learner.bounds.start_rate
-            )
-        except ValueError as error:
-            self._warn_damaged(slot, error)
-        else:
-            slot.recall(learned, self._clock.now)
-
-    def _warn_damaged(self, slot: Slot, error: Exception) -> None:
-        if not self._has_warned:
-            self._has_warned = True
-            self._log.warning(
-                "Dropped what Redis has about %(slot)s, because it cannot be read: "
-                "%(error)s. Further drops are not logged",
-                {"slot": printable(slot.key), "error": printable(str(error))},
-            )
-
-
-def _values(text: bytes) -> Any:
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-
-
-def _text(values: object) -> str:
-    return json.dumps(values, separators=(",", ":"))

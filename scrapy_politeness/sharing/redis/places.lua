@@ -10,6 +10,7 @@ local process, total = ARGV[1], tonumber(ARGV[4])
 local wanted, used = tonumber(ARGV[2]), tonumber(ARGV[3])
 local lifetime, turn = tonumber(ARGV[5]), tonumber(ARGV[6])
 
+need_room(KEYS[1], process, '')
 local others, members, hungry, starving, since = 0, 1, 1, false, now
 local all = redis.call('HGETALL', KEYS[1])
 for n = 1, #all, 2 do

@@ -12,6 +12,8 @@
 --   h, f     how far ahead the process that is furthest away reserves, and until when
 --            that is believed
 --   c        how many seats there are; p<process> is the seat of a process
+--   a        by how much this server's time is ahead of the one by which turns go: that
+--            one goes on when the clock here is set, as long as a process knows of it
 --   r        how often it was reset
 --   n, k     when it was written, and for how many seconds to keep it when all is over
 --   v g i s  what was learned: its revision, how often the rate was cut, the interval,
@@ -39,6 +41,13 @@ end
 
 local function whole(number)
   return string.format('%.0f', number)
+end
+
+-- A server that is full lets a script write as soon as it has freed something. Some
+-- processes would be served then, and others not: so the first write is one that needs
+-- room.
+local function need_room(key, field, value)
+  redis.call('HSETNX', key, field, value)
 end
 
 -- When this server's clock was set back, what lay ahead lies as far ahead as before.

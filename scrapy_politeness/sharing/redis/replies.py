@@ -17,7 +17,7 @@ class Granted(NamedTuple):
     own, the others are waits from then on. ``nexts``, ``seats``, ``members`` and
     ``promises`` have an entry for each budget, the last until when this process is
     expected to ask again, or 0; ``waiting`` is how many processes want the first
-    one."""
+    one, and ``turns_now`` the time there by which its turns go."""
 
     there: int
     revision: int
@@ -32,6 +32,7 @@ class Granted(NamedTuple):
     promises: list[int]
     waiting: int
     resets: int
+    turns_now: int
 
     @classmethod
     def read(
@@ -41,7 +42,7 @@ class Granted(NamedTuple):
         and no wait is longer than the ``longest`` time."""
         there, revision, cuts, model, pause, late, *rest = _row(answer, cls)
         waits, nexts, seats, members, promises = map(_counts, rest[:5])
-        waiting, resets = map(_count, rest[5:])
+        waiting, resets, turns_now = map(_count, rest[5:])
         fits = len(waits) <= wanted and max(waits, default=0) <= horizon
         lengths = {len(one) for one in (nexts, seats, members, promises)}
         if not fits or lengths != {budgets}:
@@ -61,6 +62,7 @@ class Granted(NamedTuple):
             [min(promise, _LONGEST_PROMISE) for promise in promises],
             min(waiting, _MOST_MEMBERS),
             resets,
+            turns_now,
         )
 
 
