@@ -94,14 +94,20 @@ class ForkServer:
         atexit.register(self._stop)
 
     def start(
-        self, folder: str, env: Mapping[str, str], output: int, command: Sequence[str]
+        self,
+        folder: str,
+        env: Mapping[str, str],
+        output: int,
+        errors: int,
+        command: Sequence[str],
     ) -> ForkedProcess:
         """Run the job that is written down in the folder; or a ``command`` of Scrapy
         there, if that is given."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             message = pickle.dumps((folder, dict(env), command))
-            socket.send_fds(self._control, [message], [output, theirs.fileno()])
+            files = [output, errors, theirs.fileno()]
+            socket.send_fds(self._control, [message], files)
         return ForkedProcess(ours)
 
     def _stop(self) -> None:
@@ -151,17 +157,18 @@ class _Server:
                 if key.data is not None:
                     self._ended(key.fd, *key.data)
                     continue
-                message, fds, _, _ = socket.recv_fds(self._control, _MOST, 2)
+                message, fds, _, _ = socket.recv_fds(self._control, _MOST, 3)
                 if not message:
                     self._close()
                     return None
-                output, channel = fds[0], socket.socket(fileno=fds[1])
-                if not self._fork(channel):
+                *streams, channel_fd = fds
+                if not self._fork(socket.socket(fileno=channel_fd)):
                     self._close()
                     folder, env, command = pickle.loads(message)
-                    _become(folder, env, output)
+                    _become(folder, env, streams)
                     return partial(_run_command, command) if command else _run_job
-                os.close(output)
+                for stream in streams:
+                    os.close(stream)
 
     def _fork(self, channel: socket.socket) -> int:
         pid = os.fork()
@@ -194,14 +201,14 @@ def _tell(channel: socket.socket, number: int) -> None:
         channel.send(_NUMBER.pack(number))
 
 
-def _become(folder: str, env: dict[str, str], output: int) -> None:
+def _become(folder: str, env: dict[str, str], streams: list[int]) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(env)
-    for stream in (1, 2):
-        os.dup2(output, stream)
-    os.close(output)
+    for number, stream in enumerate(streams, 1):
+        os.dup2(stream, number)
+        os.close(stream)
 
 
 def _run_job() -> int:
