@@ -71,11 +71,15 @@ def assert_only_broken_is_missing(server: Site, result: Crawl) -> None:
     assert "Traceback" not in result.log
 
 
-@pytest.mark.parametrize("on_disk", [False, True])
 @pytest.mark.parametrize(
-    ("spider", "order"),
-    [("pages", {}), ("walk", {}), ("walk", FIFO)],
-    ids=["start", "LIFO", "FIFO"],
+    ("spider", "order", "on_disk"),
+    [
+        ("pages", {}, False),
+        ("pages", {}, True),
+        ("walk", {}, True),
+        ("walk", FIFO, False),
+    ],
+    ids=["start-memory", "start-disk", "LIFO-disk", "FIFO-memory"],
 )
 def test_a_broken_page_does_not_hold_up_the_others(
     site: Callable[..., Site],
