@@ -61,14 +61,20 @@ class LagMeter:
         return _least() + sum(max(_since(since, notes), default=0.0) for notes in lags)
 
     def lost(self, since: float) -> float:
-        """What all delays together may have cost."""
+        """What all delays together may have cost. A request is woken for more often
+        than these threads: on both sides, when it is sent and when it is answered."""
         lags = (self._here, self._elsewhere)
-        return _least() + sum(sum(_since(since, notes)) for notes in lags)
+        noted = sum(sum(_since(since, notes)) for notes in lags)
+        return _least() + _queueing() * noted
 
 
 def _least() -> float:
+    return _LEAST * _queueing()
+
+
+def _queueing() -> float:
     queueing = os.getloadavg()[0] / (os.cpu_count() or 1)
-    return _LEAST * min(max(1.0, queueing), _MOST_QUEUEING)
+    return min(max(1.0, queueing), _MOST_QUEUEING)
 
 
 def _since(start: float, notes: list[Lag]) -> list[float]:
