@@ -21,7 +21,9 @@ _WORTH_NOTING = 0.002
 # What no timer shows: packets, imports and garbage collection of the others. Twice as
 # much where processes queue for a core.
 _LEAST = 0.05
-_MOST_QUEUEING = 2.0
+# A request passes through several threads, each of which may have waited in the queue
+# of a core: connected, accepted, read, answered. A timer has waited once.
+_MOST_WAITS = 4.0
 
 _monotonic = time.monotonic  # some tests set the clocks
 
@@ -58,23 +60,23 @@ class LagMeter:
         """By how much a gap may seem too small: the first request was sent late, and
         arrived late."""
         lags = (self._here, self._elsewhere)
-        return _least() + sum(max(_since(since, notes), default=0.0) for notes in lags)
+        noted = sum(max(_since(since, notes), default=0.0) for notes in lags)
+        return _least() + _queueing(_MOST_WAITS) * noted
 
     def lost(self, since: float) -> float:
-        """What all delays together may have cost. A request is woken for more often
-        than these threads: on both sides, when it is sent and when it is answered."""
+        """What all delays together may have cost."""
         lags = (self._here, self._elsewhere)
         noted = sum(sum(_since(since, notes)) for notes in lags)
-        return _least() + _queueing() * noted
+        return _least() + _queueing(_MOST_WAITS) * noted
 
 
 def _least() -> float:
-    return _LEAST * _queueing()
+    return _LEAST * _queueing(2.0)
 
 
-def _queueing() -> float:
-    queueing = os.getloadavg()[0] / (os.cpu_count() or 1)
-    return min(max(1.0, queueing), _MOST_QUEUEING)
+def _queueing(most: float) -> float:
+    """How many there are for each core."""
+    return min(max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)), most)
 
 
 def _since(start: float, notes: list[Lag]) -> list[float]:
