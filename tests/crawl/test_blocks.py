@@ -29,9 +29,9 @@ ALERT = b"\x15\x03\x03\x00\x02\x02\x28"
 def test_a_port_that_closes_is_waited_for_and_is_a_limit(
     site: Callable[..., Site],
 ) -> None:
-    server = site(150, limit="20/2 seconds", closes=2.0, failures=Failures(resets=0.01))
+    server = site(100, limit="20/2 seconds", closes=2.0, failures=Failures(resets=0.01))
     result = crawl(urls=server.page_urls(), settings=SEARCHING, timeout=150)
-    assert len(result.items) == 150
+    assert len(result.items) == 100
     assert server.closed_at
     assert len(server.closed_at) <= 3
     assert "retry/max_reached" not in result.stats
