@@ -18,8 +18,7 @@ from typing import NamedTuple
 _TICK = 0.01
 # Less is what any timer needs.
 _WORTH_NOTING = 0.002
-# What no timer shows: packets, imports and garbage collection of the others. Twice as
-# much where processes queue for a core.
+# What no timer shows: packets, imports and garbage collection of the others.
 _LEAST = 0.05
 # A request passes through several threads, each of which may have waited in the queue
 # of a core: connected, accepted, read, answered. A timer has waited once.
@@ -61,22 +60,18 @@ class LagMeter:
         arrived late."""
         lags = (self._here, self._elsewhere)
         noted = sum(max(_since(since, notes), default=0.0) for notes in lags)
-        return _least() + _queueing(_MOST_WAITS) * noted
+        return _queueing() * (_LEAST + noted)
 
     def lost(self, since: float) -> float:
         """What all delays together may have cost."""
         lags = (self._here, self._elsewhere)
         noted = sum(sum(_since(since, notes)) for notes in lags)
-        return _least() + _queueing(_MOST_WAITS) * noted
+        return _queueing() * (_LEAST + noted)
 
 
-def _least() -> float:
-    return _LEAST * _queueing(2.0)
-
-
-def _queueing(most: float) -> float:
+def _queueing() -> float:
     """How many there are for each core."""
-    return min(max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)), most)
+    return min(max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)), _MOST_WAITS)
 
 
 def _since(start: float, notes: list[Lag]) -> list[float]:
