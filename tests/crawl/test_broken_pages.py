@@ -71,11 +71,15 @@ def assert_only_broken_is_missing(server: Site, result: Crawl) -> None:
     assert "Traceback" not in result.log
 
 
-@pytest.mark.parametrize("on_disk", [False, True])
 @pytest.mark.parametrize(
-    ("spider", "order"),
-    [("pages", {}), ("walk", {}), ("walk", FIFO)],
-    ids=["start", "LIFO", "FIFO"],
+    ("spider", "order", "on_disk"),
+    [
+        ("pages", {}, False),
+        ("pages", {}, True),
+        ("walk", {}, True),
+        ("walk", FIFO, False),
+    ],
+    ids=["start-memory", "start-disk", "LIFO-disk", "FIFO-memory"],
 )
 def test_a_broken_page_does_not_hold_up_the_others(
     site: Callable[..., Site],
@@ -182,9 +186,10 @@ def test_a_page_that_waits_is_not_forgotten_by_a_kill(
         "settings": steady(30, 1, JOBDIR=str(tmp_path)),
     }
     with start_crawl(**job) as running:
-        # All others, the first refusal, and the second, with which it is known.
+        # With its second refusal it is known, after all others have been served.
+        running.wait_for_log("next try in 1 s")
         server.wait_for_arrivals(41)
-        time.sleep(0.5)
+        time.sleep(0.1)  # until it is on disk
         running.kill()
     result = crawl(**{**job, "urls": []})
     assert server.pages_served().total() == 39
@@ -203,8 +208,8 @@ def test_ctrl_c_closes_at_once_while_a_page_is_held(
     server = site(40, answer=broken)
     settings = steady(30, 2, JOBDIR=str(tmp_path))
     with start_crawl(urls=server.page_urls(), settings=settings) as running:
-        server.wait_for_arrivals(42)  # from now on it is held for 4 s
-        time.sleep(0.5)
+        server.wait_for_arrivals(42)
+        running.wait_for_log("next try in 4 s")
         running.interrupt()
         result = running.wait(timeout=10)
     assert result.stats["finish_reason"] == "shutdown"

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sqlite3
-import subprocess
-import sys
 import time
 from contextlib import closing
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from scrapy.cmdline import execute
@@ -26,7 +22,7 @@ from scrapy_politeness.observe.report import (
 )
 from scrapy_politeness.observe.reporter import write_report
 from scrapy_politeness.storage.state_file import Entry, StateFile
-from tests.support.crawl import DEFAULT_REACTOR, REACTOR_SETTINGS, WARNINGS
+from tests.support.crawl import DEFAULT_REACTOR, REACTOR_SETTINGS, Done, run_scrapy
 from tests.support.hostile import HOSTILE_NAMES, is_harmless
 from tests.support.site import Answer
 
@@ -77,17 +73,6 @@ LOG_LEVEL = "INFO"
 }
 
 
-@dataclass(frozen=True)
-class Done:
-    exit_code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
 @pytest.fixture
 def here(capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
     """Runs the command in this process, outside of a project."""
@@ -104,15 +89,7 @@ def here(capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
 
 def apart(*arguments: str, cwd: Path, **env: str) -> Done:
     """Runs the command in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-m", "scrapy", "politeness", *arguments, *REACTOR_OPTIONS],
-        cwd=cwd,
-        env=os.environ | {"PYTHONWARNINGS": WARNINGS} | env,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=60,
-    )
-    return Done(done.returncode, done.stdout, done.stderr)
+    return run_scrapy("politeness", *arguments, *REACTOR_OPTIONS, cwd=cwd, **env)
 
 
 @pytest.fixture

@@ -110,7 +110,7 @@ class Dawdle:
 
     async def process_request(self, request: Request) -> None:
         if request.url.startswith("http://127.0.1.") and request.url.endswith("/1"):
-            await asyncio.sleep(0.6)
+            await asyncio.sleep(1.5)
 
 
 def test_what_was_on_its_way_when_the_host_refused_goes_back_to_the_scheduler(

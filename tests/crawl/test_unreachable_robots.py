@@ -175,7 +175,7 @@ def test_a_change_is_noticed_when_it_is_read_again(
         **OBEYING,
         "ROBOTSTXT_OBEY": obey,
         "POLITENESS_MAX_RATE": 10,
-        "CLOSESPIDER_TIMEOUT": 6,
+        "CLOSESPIDER_TIMEOUT": 4,
     }
     crawl(ShortDays, urls=server.page_urls(), settings=settings)
     again = [a.at for a in server.arrivals if a.path == "/robots.txt"][1]

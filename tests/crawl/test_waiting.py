@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 SILENT, OTHER = "127.0.1.1", "127.0.2.1"
 
 # Of the pages of the other host: so many, one every 0.1 s.
-PAGES = 30
+PAGES = 20
 RATE = 10
 
 # What the silent host asks for, in seconds: longer than all of that takes.
-SILENCE = 8
+SILENCE = 5
 
 
 def refuse_once(path: str) -> Callable[[str, int], Answer | None]:
@@ -52,7 +52,7 @@ def assert_undisturbed(server: Site, neighbour: Site) -> None:
     """All pages came at the pace of their host, during the neighbour's silence."""
     pages = [a for a in server.arrivals if a.path != "/robots.txt"]
     assert len(pages) == PAGES
-    # It takes three seconds, from one second after the neighbour's first request.
+    # It takes two seconds, from one second after the neighbour's first request.
     assert pages[-1].at - neighbour.arrivals[0].at < SILENCE - 1 + server.lost
     gaps = [later.at - earlier.at for earlier, later in pairwise(pages)]
     assert median(gaps) == pytest.approx(1 / RATE, abs=server.jitter)
@@ -208,7 +208,7 @@ class OneIsSilent(Pages):
 
         politeness = self.crawler.get_extension(PolitenessExtension)
         assert politeness is not None
-        politeness.hold("proxy 3", 8)
+        politeness.hold("proxy 3", 5)
         async for request in super().start():
             yield request
 
@@ -217,18 +217,18 @@ class OneIsSilent(Pages):
 def test_a_slot_that_a_middleware_chooses_holds_up_no_other(
     site: Callable[..., Site], tmp_path: Path, on_disk: bool
 ) -> None:
-    server = site(100)
+    server = site(60)
     jobdir = {"JOBDIR": str(tmp_path)} if on_disk else {}
     settings = fixed(2, DOWNLOADER_MIDDLEWARES={Rotating: 600}, **jobdir)
     result = crawl(OneIsSilent, urls=server.page_urls(), settings=settings)
-    assert len(result.items) == 100
+    assert len(result.items) == 60
     assert set(server.pages_served().values()) == {1}
     # Nine of them send two a second each.
     early = [
-        a for a in server.arrivals if a.at < server.arrivals[0].at + 4 + server.lost
+        a for a in server.arrivals if a.at < server.arrivals[0].at + 3 + server.lost
     ]
-    assert len(early) > 50
-    assert max(server.gaps()[:80]) < 1 + server.lost
+    assert len(early) > 40
+    assert max(server.gaps()[:50]) < 1 + server.lost
 
 
 class SlowToPass:
@@ -241,29 +241,30 @@ class SlowToPass:
 def test_as_many_are_on_their_way_through_slow_middlewares_as_that_takes(
     site: Callable[..., Site], reactor: Reactor
 ) -> None:
-    server = site(40)
+    server = site(25)
     settings = fixed(10, DOWNLOADER_MIDDLEWARES={SlowToPass: 500})
     result = crawl(urls=server.page_urls(), settings=settings, reactor=reactor)
-    assert len(result.items) == 40
-    assert result.seconds < 6 + server.lost
+    assert len(result.items) == 25
+    # One after the other, they would take 12.5 s.
+    assert result.seconds < 4.5 + server.lost
     # Never more than the rate allows; the first may be late.
-    assert server.arrivals[-1].at - server.arrivals[4].at > 3.4 - server.jitter
+    assert server.arrivals[-1].at - server.arrivals[4].at > 1.9 - server.jitter
     assert min(server.gaps()[4:]) > 0.1 - server.jitter
 
 
 def test_slow_middlewares_cost_a_shared_budget_nothing(
     site: Callable[..., Site], redis_server: RedisServer
 ) -> None:
-    server = site(40)
+    server = site(25)
     settings = fixed(
         10,
         DOWNLOADER_MIDDLEWARES={SlowToPass: 500},
         POLITENESS_REDIS_URL=redis_server.url,
     )
     result = crawl(urls=server.page_urls(), settings=settings)
-    assert len(result.items) == 40
-    assert result.seconds < 8 + server.lost
-    assert server.arrivals[-1].at - server.arrivals[4].at > 3.4 - server.jitter
+    assert len(result.items) == 25
+    assert result.seconds < 6.5 + server.lost
+    assert server.arrivals[-1].at - server.arrivals[4].at > 1.9 - server.jitter
 
 
 def test_many_files_that_wait_do_not_keep_the_spider_from_closing(
@@ -289,17 +290,18 @@ def test_many_files_that_wait_do_not_keep_the_spider_from_closing(
 
 
 class Impatient(Pages):
-    """Gives up waiting for an answer, and sends the same request once more."""
+    """Gives up waiting for the second answer, and sends the same request once more.
+    (Scrapy never gets over it if robots.txt is still under way then.)"""
 
     name = "impatient"
 
     async def start(self) -> AsyncIterator[Any]:
         assert self.crawler.engine is not None
-        for url in self.urls:
+        for number, url in enumerate(self.urls):
             request = Request(url)
             try:
                 asked = self.crawler.engine.download_async(request)
-                response = await asyncio.wait_for(asked, 0.5)
+                response = await asyncio.wait_for(asked, 0.5 if number == 1 else None)
             except asyncio.TimeoutError:
                 response = await self.crawler.engine.download_async(request)
             yield {"url": response.url, "status": response.status}
@@ -316,6 +318,7 @@ def test_who_does_not_wait_for_an_answer_may_ask_again(
     settings = fixed(5, CONCURRENT_REQUESTS_PER_DOMAIN=1, ROBOTSTXT_OBEY=obey)
     result = crawl(Impatient, urls=server.page_urls(), settings=settings)
     assert [item["status"] for item in result.items] == [200] * 4
+    assert [a.path for a in server.arrivals].count("/page/1") == 2
     assert "Traceback" not in result.log
 
 
@@ -342,7 +345,7 @@ def test_a_slow_robots_txt_keeps_the_order(
     on_disk: bool,
     spider: Any,
 ) -> None:
-    server = site(8, robots=Answer(delay=2.0), hosts=[SILENT])
+    server = site(8, robots=Answer(delay=1.0), hosts=[SILENT])
     jobdir = {"JOBDIR": str(tmp_path)} if on_disk else {}
     settings = fixed(5, POLITENESS_ROBOTS=True, ROBOTSTXT_OBEY=obey, **jobdir)
     pages = server.page_urls(SILENT)

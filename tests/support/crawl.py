@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import functools
+import json
 import os
 import pickle
 import shutil
@@ -212,14 +213,18 @@ def start_process(
     env: Mapping[str, str] | None,
     output: int,
     command: Sequence[str] = (),
+    *,
+    errors: int | None = None,
 ) -> Process:
     """Run a command of Scrapy, or the job that is written down in the folder. Scrapy
-    keeps its .scrapy folder where it is started."""
+    keeps its .scrapy folder where it is started. ``errors`` go where the output goes,
+    unless that is given."""
+    errors = output if errors is None else errors
     whole = {**os.environ, **environment(), **(env or {})}
     if hasattr(os, "pidfd_open"):
         # Python reads some variables only when it starts.
         server = _fork_server(**(env or {}))
-        return server.start(str(folder), whole, output, command)
+        return server.start(str(folder), whole, output, errors, command)
     program = ("scrapy", *command) if command else ("tests.support.crawl",)
     return subprocess.Popen(
         [sys.executable, "-m", *program],
@@ -227,13 +232,39 @@ def start_process(
         env=whole,
         stdin=subprocess.DEVNULL,
         stdout=output,
-        stderr=output,
+        stderr=errors,
     )
 
 
 @functools.cache
 def _fork_server(**env: str) -> ForkServer:
     return ForkServer({**os.environ, **environment(), **env})
+
+
+@dataclass(frozen=True)
+class Done:
+    """What came of a command."""
+
+    exit_code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+def run_scrapy(*command: str, cwd: Path, **env: str) -> Done:
+    """Run a command of Scrapy to its end, in a process of its own."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = start_process(cwd, env, out.fileno(), command, errors=err.fileno())
+        try:
+            exit_code = process.wait(60.0)
+        finally:
+            process.kill()
+        out.seek(0)
+        err.seek(0)
+        return Done(exit_code, out.read().decode(), err.read().decode())
 
 
 def crawl(

@@ -16,17 +16,20 @@ from __future__ import annotations
 
 import atexit
 import gc
+import importlib
 import os
 import pickle
+import pkgutil
 import selectors
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -91,14 +94,20 @@ class ForkServer:
         atexit.register(self._stop)
 
     def start(
-        self, folder: str, env: Mapping[str, str], output: int, command: Sequence[str]
+        self,
+        folder: str,
+        env: Mapping[str, str],
+        output: int,
+        errors: int,
+        command: Sequence[str],
     ) -> ForkedProcess:
         """Run the job that is written down in the folder; or a ``command`` of Scrapy
         there, if that is given."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             message = pickle.dumps((folder, dict(env), command))
-            socket.send_fds(self._control, [message], [output, theirs.fileno()])
+            files = [output, errors, theirs.fileno()]
+            socket.send_fds(self._control, [message], files)
         return ForkedProcess(ours)
 
     def _stop(self) -> None:
@@ -108,9 +117,14 @@ class ForkServer:
 
 def _import_what_crawls_need() -> None:
     import pytest  # noqa: F401
+    import scrapy.cmdline
+    import scrapy.commands
+    import scrapy.resolver
+    import scrapy.squeues
     from scrapy.settings import default_settings
     from scrapy.utils.misc import load_object
 
+    import scrapy_politeness.commands.politeness  # noqa: F401
     import tests.support.crawl  # noqa: F401
 
     for kind in ("DOWNLOADER_MIDDLEWARES", "SPIDER_MIDDLEWARES", "EXTENSIONS"):
@@ -120,6 +134,12 @@ def _import_what_crawls_need() -> None:
                 load_object(path)
     for name in ("SCHEDULER", "DUPEFILTER_CLASS", "STATS_CLASS", "LOG_FORMATTER"):
         load_object(getattr(default_settings, name))
+    # Scrapy looks at the whole stack when it is imported, to say what is deprecated:
+    # most of the time that a short crawl needs.
+    for path in default_settings.DOWNLOAD_HANDLERS_BASE.values():
+        load_object(path)
+    for module in pkgutil.iter_modules(scrapy.commands.__path__):
+        importlib.import_module(f"scrapy.commands.{module.name}")
     # Each crawl installs its own.
     assert "twisted.internet.reactor" not in sys.modules
 
@@ -137,17 +157,18 @@ class _Server:
                 if key.data is not None:
                     self._ended(key.fd, *key.data)
                     continue
-                message, fds, _, _ = socket.recv_fds(self._control, _MOST, 2)
+                message, fds, _, _ = socket.recv_fds(self._control, _MOST, 3)
                 if not message:
                     self._close()
                     return None
-                output, channel = fds[0], socket.socket(fileno=fds[1])
-                if not self._fork(channel):
+                *streams, channel_fd = fds
+                if not self._fork(socket.socket(fileno=channel_fd)):
                     self._close()
                     folder, env, command = pickle.loads(message)
-                    _become(folder, env, output)
+                    _become(folder, env, streams)
                     return partial(_run_command, command) if command else _run_job
-                os.close(output)
+                for stream in streams:
+                    os.close(stream)
 
     def _fork(self, channel: socket.socket) -> int:
         pid = os.fork()
@@ -180,14 +201,14 @@ def _tell(channel: socket.socket, number: int) -> None:
         channel.send(_NUMBER.pack(number))
 
 
-def _become(folder: str, env: dict[str, str], output: int) -> None:
+def _become(folder: str, env: dict[str, str], streams: list[int]) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(env)
-    for stream in (1, 2):
-        os.dup2(output, stream)
-    os.close(output)
+    for number, stream in enumerate(streams, 1):
+        os.dup2(stream, number)
+        os.close(stream)
 
 
 def _run_job() -> int:
@@ -204,14 +225,35 @@ def _run_command(command: Sequence[str]) -> int:
     return 0  # it ends by itself
 
 
-def _main(control: int) -> int:
+def _main(control: int) -> None:
     # Ctrl-C is for the tests, and they end this.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _import_what_crawls_need()
     gc.freeze()  # so that children share it
     work = _Server(socket.socket(fileno=control)).serve()
-    return work() if work else 0
+    if work is not None:
+        _end(_code_of(work))
+
+
+def _code_of(work: Callable[[], int]) -> int:
+    try:
+        return work()
+    except SystemExit as end:
+        if isinstance(end.code, int):
+            return end.code
+        raise
+
+
+def _end(code: int) -> NoReturn:
+    """End as the forked processes of ``multiprocessing`` do. To take all modules apart
+    costs as much as a short crawl, since no page of memory stays shared."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    gc.collect()  # what was left open is told
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":
-    sys.exit(_main(int(sys.argv[1])))
+    _main(int(sys.argv[1]))

@@ -18,10 +18,11 @@ from typing import NamedTuple
 _TICK = 0.01
 # Less is what any timer needs.
 _WORTH_NOTING = 0.002
-# What no timer shows: packets, imports and garbage collection of the others. Twice as
-# much where processes queue for a core.
+# What no timer shows: packets, imports and garbage collection of the others.
 _LEAST = 0.05
-_MOST_QUEUEING = 2.0
+# A request passes through several threads, each of which may have waited in the queue
+# of a core: connected, accepted, read, answered. A timer has waited once.
+_MOST_WAITS = 4.0
 
 _monotonic = time.monotonic  # some tests set the clocks
 
@@ -58,17 +59,19 @@ class LagMeter:
         """By how much a gap may seem too small: the first request was sent late, and
         arrived late."""
         lags = (self._here, self._elsewhere)
-        return _least() + sum(max(_since(since, notes), default=0.0) for notes in lags)
+        noted = sum(max(_since(since, notes), default=0.0) for notes in lags)
+        return _queueing() * (_LEAST + noted)
 
     def lost(self, since: float) -> float:
         """What all delays together may have cost."""
         lags = (self._here, self._elsewhere)
-        return _least() + sum(sum(_since(since, notes)) for notes in lags)
+        noted = sum(sum(_since(since, notes)) for notes in lags)
+        return _queueing() * (_LEAST + noted)
 
 
-def _least() -> float:
-    queueing = os.getloadavg()[0] / (os.cpu_count() or 1)
-    return _LEAST * min(max(1.0, queueing), _MOST_QUEUEING)
+def _queueing() -> float:
+    """How many there are for each core."""
+    return min(max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)), _MOST_WAITS)
 
 
 def _since(start: float, notes: list[Lag]) -> list[float]:

@@ -43,7 +43,7 @@ def lines(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
 @pytest.mark.parametrize(
     ("server", "told"),
     [
-        (RetryAfter(TokenBucket(4, burst=8)), "just under what the host allows"),
+        (RetryAfter(TokenBucket(2, burst=4)), "just under what the host allows"),
         (
             ConnectionLimit(3, 0.5, round_trip=0.05),
             "at once, since it has refused",
@@ -109,7 +109,7 @@ def test_a_host_with_bad_luck_is_told_of_once(
     caplog.set_level(logging.INFO)
     observed_crawl = ObservedCrawl()
     unlucky = RandomFailures(Server(10.0), 0.02, refused(), seed=1)
-    report = simulate([observed_crawl.observe(new_slot())], unlucky, seconds=3600)
+    report = simulate([observed_crawl.observe(new_slot())], unlucky, seconds=1800)
     told = [line for line in caplog.messages if "whatever the rate" in line]
     [share] = re.findall(r"about ([\d.]+) % of the requests fail", "\n".join(told))
     assert float(share) == pytest.approx(2, abs=2)
@@ -120,7 +120,7 @@ def test_a_host_with_bad_luck_is_told_of_once(
     warnings = [r.getMessage() for r in later if r.levelno == logging.WARNING]
     assert all(re.search(r"pausing for \d\d", w) for w in warnings if "rate" in w)
     # What is not told is counted.
-    observed_crawl.events.closed(observed_crawl.census(3600))
+    observed_crawl.events.closed(observed_crawl.census(1800))
     assert observed_crawl.crawler.stats is not None
     stats = observed_crawl.crawler.stats.get_stats()
     assert stats["politeness/bad_luck"] > 0.5 * report.refused
@@ -134,7 +134,7 @@ def test_a_long_silence_is_told_of_a_host_with_bad_luck_as_well(
 ) -> None:
     observed = ObservedCrawl().observe(new_slot())
     unlucky = RandomFailures(Server(10.0), 0.05, refused(), seed=1)
-    simulate([observed], unlucky, seconds=900)
+    simulate([observed], unlucky, seconds=600)
     assert observed.slot.bad_luck
     caplog.clear()
     permit = observed.take(2000.0)
@@ -160,7 +160,7 @@ def test_no_limit_is_told_where_none_is_known(
     caplog.set_level(logging.DEBUG)
     observed = ObservedCrawl().observe(new_slot())
     checked = Checked(observed, caplog)
-    simulate([checked], server, seconds=900)
+    simulate([checked], server, seconds=600)
     assert "pausing for 0.0 s" not in caplog.text
 
 

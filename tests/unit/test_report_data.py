@@ -54,7 +54,8 @@ def report() -> Report:
 
 
 def test_a_crawl_of_two_days_fits_in_a_few_kilobytes() -> None:
-    observed_crawl = crawl_of(TWO_DAYS, new_slot("wiki.example.org"), limit=0.2)
+    slow = new_slot("wiki.example.org", start_rate=0.1, min_rate=0.01)
+    observed_crawl = crawl_of(TWO_DAYS, slow, limit=0.05)
     tally = observed_crawl.tallies.of("wiki.example.org")
     assert tally.recording is not None
     timeline = tally.recording.timeline

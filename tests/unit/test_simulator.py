@@ -290,14 +290,16 @@ def test_several_clients_share_one_limit() -> None:
     )
 
 
-def hour(seed: int) -> Results:
+def minutes(seed: int) -> Results:
     slot = Slot("host", BOUNDS, spacing=0.0, concurrency=8)
-    return simulate([slot], RetryAfter(TokenBucket(4.0, 20)), seed=seed)
+    return simulate([slot], RetryAfter(TokenBucket(4.0, 20)), seconds=300, seed=seed)
 
 
 def test_a_seed_decides_everything() -> None:
-    assert hour(seed=1) == hour(seed=1)
-    assert hour(seed=1) != hour(seed=2)
+    first = minutes(seed=1)
+    assert first.refused > 0
+    assert minutes(seed=1) == first
+    assert minutes(seed=2) != first
 
 
 def test_a_trace_is_bounded_and_covers_the_run() -> None:
