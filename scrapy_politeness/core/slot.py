@@ -21,6 +21,7 @@ from scrapy_politeness.core.pace import (
     PROMPT,
     TRAVEL_TIME_DIFFERENCE,
 )
+from scrapy_politeness.core.part_limit import PartLimit
 from scrapy_politeness.core.permits import Permits, Referable
 from scrapy_politeness.core.serving import Serving
 from scrapy_politeness.core.turns import turn_step
@@ -95,6 +96,9 @@ class Slot(Referable):
     serving: Serving = field(default_factory=Serving, init=False)
     _blocks: Blocks = field(default_factory=Blocks, init=False)
     _block_limit: BlockLimit | None = field(default=None, init=False)
+    _part_limit: PartLimit | None = field(default=None, init=False)
+    # Whether one of these is below what the governor finds best.
+    _is_held: bool = field(default=False, init=False)
     _claimed_at: float = field(default=-math.inf, init=False)
     _way: float = field(default=0.0, init=False)
     _robots_delay: float = field(default=0.0, init=False)
@@ -116,6 +120,9 @@ class Slot(Referable):
         rate = self.learner.rate
         if self._block_limit is not None:
             rate = min(rate, self._block_limit.rate)
+        if self._part_limit is not None:
+            rate = min(rate, self._part_limit.rate)
+        self._is_held = rate < self.learner.rate
         self._interval = max(1 / rate, self.spacing) * share
         self._gap = max(self._robots_delay, self.floor) * share
         self.concurrency = self.learner.max_in_flight
@@ -225,8 +232,7 @@ class Slot(Referable):
         kept_up = late <= max(slowest, PROMPT)
         # Where something else than the rate holds, a higher rate would change nothing.
         by_rate = interval > max(self.spacing * permits.share, gap)
-        if self._block_limit is not None and self._block_limit.rate < self.learner.rate:
-            by_rate = False
+        by_rate = by_rate and not self._is_held
         model = self.learner.model
         return Permit(
             now,
@@ -248,6 +254,8 @@ class Slot(Referable):
         to_blame = self._land(permit, outcome, now)
         if was_shut or outcome.is_block or self._block_limit is not None:
             self._heed_block(permit, outcome, was_shut, now)
+        if self._part_limit is not None:
+            self._part_limit.answered(permit, outcome, now)
         if self.learner.is_current(to_blame):
             permit = to_blame
         change = self.conclude(permit, outcome, now, chance)
@@ -506,6 +514,7 @@ class Slot(Referable):
         """Go on with other limits, and forget what was learned under the old ones,
         unless that is shared with others."""
         self.learner.reconfigure(bounds)
+        self._part_limit = None
         self.spacing = spacing
         self.floor = floor
         self.permits.limit(windows)
@@ -530,11 +539,17 @@ class Slot(Referable):
         if until > now:
             self.block(Block.PAUSE, until)
 
+    def keep_to(self, limit: float, spread: float, now: float) -> None:
+        """The part of a host that it is for was found to have that limit, which may
+        differ by a factor of e^``spread``."""
+        self._part_limit = PartLimit(limit, now)
+        self.recall(Learned(limit, spread, None), now)
+
     def forget(self) -> None:
         """Nothing is known any more."""
         self.learner.forget()
         self.serving.forget()
-        self._block_limit = None
+        self._block_limit = self._part_limit = None
         self._update()
 
     def obey_robots(self, delay: float, now: float) -> bool:
