@@ -19,6 +19,7 @@ from scrapy_politeness.core.pace import (
     PROMPT,
     TRAVEL_TIME_DIFFERENCE,
 )
+from scrapy_politeness.core.part_limit import PartLimit
 from scrapy_politeness.core.permits import Permits
 from scrapy_politeness.core.turns import turn_step
 
@@ -52,6 +53,9 @@ class Slot(Admission):
     windows: InitVar[Sequence[Window]] = ()
     learner: Learner = field(init=False)
     _block_limit: BlockLimit | None = field(default=None, init=False)
+    _part_limit: PartLimit | None = field(default=None, init=False)
+    # Whether one of these is below what the governor finds best.
+    _is_held: bool = field(default=False, init=False)
     _robots_delay: float = field(default=0.0, init=False)
 
     def __post_init__(self, bounds: Bounds, windows: Sequence[Window]) -> None:
@@ -68,6 +72,9 @@ class Slot(Admission):
         rate = self.learner.rate
         if self._block_limit is not None:
             rate = min(rate, self._block_limit.rate)
+        if self._part_limit is not None:
+            rate = min(rate, self._part_limit.rate)
+        self._is_held = rate < self.learner.rate
         self._interval = max(1 / rate, self.spacing) * share
         self._gap = max(self._robots_delay, self.floor) * share
         self.concurrency = self.learner.max_in_flight
@@ -85,8 +92,7 @@ class Slot(Admission):
         kept_up = late <= max(slowest, PROMPT)
         # Where something else than the rate holds, a higher rate would change nothing.
         by_rate = interval > max(self.spacing * permits.share, gap)
-        if self._block_limit is not None and self._block_limit.rate < self.learner.rate:
-            by_rate = False
+        by_rate = by_rate and not self._is_held
         model = self.learner.model
         return Permit(
             now,
@@ -118,6 +124,8 @@ class Slot(Admission):
                 is_shut=self.serving.is_shut,
                 learner=self.learner,
             )
+        if self._part_limit is not None:
+            self._part_limit.answered(permit, outcome, now)
         if to_blame is not permit and self.learner.is_current(to_blame):
             permit = to_blame
         change = self.conclude(permit, outcome, now, chance)
@@ -278,6 +286,7 @@ class Slot(Admission):
         """Go on with other limits, and forget what was learned under the old ones,
         unless that is shared with others."""
         self.learner.reconfigure(bounds)
+        self._part_limit = None
         self.spacing = spacing
         self.floor = floor
         self.permits.limit(windows)
@@ -296,11 +305,17 @@ class Slot(Admission):
         if until > now:
             self.block(Block.PAUSE, until)
 
+    def keep_to(self, limit: float, spread: float, now: float) -> None:
+        """The part of a host that it is for was found to have that limit, which may
+        differ by a factor of e^``spread``."""
+        self._part_limit = PartLimit(limit, now)
+        self.recall(Learned(limit, spread, None), now)
+
     def forget(self) -> None:
         """Nothing is known any more."""
         self.learner.forget()
         self.serving.forget()
-        self._block_limit = None
+        self._block_limit = self._part_limit = None
         self._update()
 
     def obey_robots(self, delay: float, now: float) -> bool:

@@ -40,9 +40,6 @@ _MOST_PARAMETERS = 8
 # Of many hosts, too little is fetched to learn anything.
 _LEAST_SERVED = 5
 
-# What is learned from all answers is this much less than the limit that explains them.
-_MUCH_LESS = 0.75
-
 # No host gets more slots than this because of its quotas.
 _MOST_QUOTA_SLOTS = 10
 
@@ -77,36 +74,22 @@ class Split(NamedTuple):
         # The rest was served at the rate at which the part was refused.
         rate, until = permit.rate or slot.rate, slot.paused_until
         slot.relearn(self.answered.of(self.part, without=True), rate, now)
-        part.block(Block.PAUSE, until)
         limit = self.answered.limit_of(self.part)
-        if limit is None:
-            return
-        learned = Learned(limit.rate, limit.spread, None)
-        part.relearn(self.answered.of(self.part), limit.rate, now)
-        part.recall(learned, now)
-        if part.rate < limit.rate * _MUCH_LESS:
-            # Its model does not know such limits.
-            part.forget()
-            part.recall(learned, now)
+        if limit is not None:
+            part.keep_to(limit.rate, limit.spread, now)
+        elif served := self.answered.served_rate(self.part):
+            part.recall(Learned(served, None, None), now)
+        part.block(Block.PAUSE, until)
 
 
 @dataclass(slots=True, eq=False)
 class _Evidence:
-    """Of one host; ``refused_at`` is when the last refusal came that counts, and the
-    history begins with the first."""
+    """Of one host; ``refused_at`` is when the last refusal came that counts."""
 
     parts: PartEvidence = field(default_factory=PartEvidence)
     refused_at: float = -math.inf
     quotas: QuotaParts | None = None
-    history: History | None = None
-
-    def remember(
-        self, parts: tuple[Part, ...], permit: Permit, outcome: Outcome, now: float
-    ) -> None:
-        if self.history is None and outcome.verdict is Verdict.REFUSED:
-            self.history = History()
-        if self.history is not None:
-            self.history.add(parts, permit.sent_at, outcome, now)
+    history: History = field(default_factory=History)
 
     def answered(self, parts: tuple[Part, ...], outcome: Outcome) -> None:
         name = None if outcome.quota is None else outcome.quota.name
@@ -180,8 +163,8 @@ class Splits:
                 is_enough = evidence >= _LEAST_SERVED
                 self._evidence[host] = _Evidence() if is_enough else evidence + 1
             return None
-        parts = parts_of(url)
-        evidence.remember(parts, permit, outcome, now)
+        parts = evidence.parts.kept_once(parts_of(url))
+        evidence.history.add(parts, permit.sent_at, outcome, now)
         # A flight that is refused together says as much as one of it.
         if not is_served and (not is_new or permit.sent_at < evidence.refused_at):
             return None
@@ -190,7 +173,6 @@ class Splits:
             evidence.parts.served(parts)
             return None
         evidence.refused_at = now
-        assert evidence.history is not None
         found = evidence.parts.refused(parts, evidence.history)
         if found is None:
             return None
