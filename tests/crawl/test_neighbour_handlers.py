@@ -112,7 +112,7 @@ def fetch_all(
     ]
     result = crawl(requests=requests, settings=settings, reactor=reactor, env=env)
     assert "pausing for 1.0 s because of 429 Too Many Requests" in result.log
-    assert "s because of timeout; the rate stays at 5/s" in result.log
+    assert "timeout; the rate stays at 5/s" in result.log
     by_us = [a.at for a in server.arrivals if a.path != "/page/6"]
     gaps = [later - at for at, later in pairwise(by_us)]
     # The first may be late: the handler is loaded for it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
-from statistics import mean
+from statistics import mean, median
 from typing import TYPE_CHECKING
 
 import pytest
@@ -203,13 +203,21 @@ def test_a_host_that_limits_requests_keeps_its_concurrency(server: Server) -> No
 
 
 @pytest.mark.parametrize(
-    "server", [TokenBucket(20.0, 10), FixedWindow(200, 10.0), SlidingWindow(20, 1.0)]
+    "make",
+    [
+        lambda: TokenBucket(20.0, 10),
+        lambda: FixedWindow(200, 10.0),
+        lambda: SlidingWindow(20, 1.0),
+    ],
 )
-def test_the_limit_is_reached_quickly_from_a_slow_start(server: Server) -> None:
-    report = run(server, seed=1, seconds=180.0)
-    assert report.reached_at is not None
-    assert report.reached_at <= 100.0
-    assert report.refused_until_reached <= 8
+def test_the_limit_is_reached_quickly_from_a_slow_start(
+    make: Callable[[], Server],
+) -> None:
+    """As a rule: one start in twenty takes minutes."""
+    reports = [run(make(), seed=seed, seconds=180.0) for seed in range(5)]
+    assert median(report.reached_at or 180.0 for report in reports) <= 80.0
+    assert median(report.refused_until_reached for report in reports) <= 8
+    assert min(report.efficiency for report in reports) > 0.5
 
 
 @pytest.mark.parametrize("server", [FixedWindow(120, 60.0), SlidingWindow(120, 60.0)])
