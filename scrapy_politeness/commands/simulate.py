@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from scrapy.commands import ScrapyCommand
 
-    from scrapy_politeness.core.governor.control_law import Bounds
+    from scrapy_politeness.core.governor.bounds import Bounds
     from scrapy_politeness.core.pace import Limit
     from scrapy_politeness.simulator import Results, Server
     from scrapy_politeness.simulator.servers import CountingServer

@@ -20,7 +20,7 @@ from scrapy_politeness.config.settings import (
 )
 from scrapy_politeness.config.slots import Limits, SlotPolicy
 from scrapy_politeness.config.table import ROWS, SETTINGS, Table
-from scrapy_politeness.core.governor.control_law import Bounds
+from scrapy_politeness.core.governor.bounds import Bounds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

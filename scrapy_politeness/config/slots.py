@@ -15,7 +15,7 @@ from scrapy_politeness.core.leases import grace
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from scrapy_politeness.core.governor.control_law import Bounds
+    from scrapy_politeness.core.governor.bounds import Bounds
     from scrapy_politeness.core.pace import Limit
     from scrapy_politeness.core.windows import Window
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from scrapy_politeness.core.bandwidth import Bandwidth
-    from scrapy_politeness.core.governor.control_law import Bounds
+    from scrapy_politeness.core.governor.bounds import Bounds
     from scrapy_politeness.core.pace import Limit
     from scrapy_politeness.core.windows import Window
 

@@ -13,7 +13,7 @@ from scrapy_politeness.core.learned import Learned
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from scrapy_politeness.core.governor.control_law import Bounds
+    from scrapy_politeness.core.governor.bounds import Bounds
     from scrapy_politeness.core.history import Answered
     from scrapy_politeness.core.outcome import Outcome, Permit
     from scrapy_politeness.core.permits import Permits

@@ -26,7 +26,7 @@ from scrapy_politeness.core.turns import turn_step
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from scrapy_politeness.core.governor.control_law import Bounds
+    from scrapy_politeness.core.governor.bounds import Bounds
     from scrapy_politeness.core.governor.host_model import Change, HostModel
     from scrapy_politeness.core.history import Answered
     from scrapy_politeness.core.outage import Outage

@@ -9,7 +9,7 @@ from scrapy_politeness.core.governor.host_model import Change
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 
 if TYPE_CHECKING:
-    from scrapy_politeness.core.governor.control_law import Bounds
+    from scrapy_politeness.core.governor.bounds import Bounds
 
 
 class AwsAdaptive:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.failing_page import Persistence
-from scrapy_politeness.core.governor.control_law import Bounds
+from scrapy_politeness.core.governor.bounds import Bounds
 from scrapy_politeness.simulator import (
     Balancer,
     ConnectionLimit,

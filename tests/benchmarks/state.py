@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from scrapy_politeness.core.governor.control_law import Bounds
+from scrapy_politeness.core.governor.bounds import Bounds
 from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.storage.records import Records

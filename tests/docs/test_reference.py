@@ -14,7 +14,7 @@ import scrapy_politeness
 from scrapy_politeness import PolitenessExtension, RateLimiter, signals
 from scrapy_politeness.commands.politeness import Command
 from scrapy_politeness.config.table import SETTINGS
-from scrapy_politeness.core.governor.control_law import Bounds
+from scrapy_politeness.core.governor.bounds import Bounds
 from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.observe.metrics import CensusCollector
 from scrapy_politeness.simulator import TokenBucket, simulate

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import example, given
 
 from scrapy_politeness.commands.report import lines
-from scrapy_politeness.core.governor.control_law import Bounds
+from scrapy_politeness.core.governor.bounds import Bounds
 from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.observe.page import render
 from scrapy_politeness.observe.report import MARK, read_report

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from scrapy import Request
 from scrapy.squeues import PickleLifoDiskQueue
 
-from scrapy_politeness.core.governor.control_law import Bounds
+from scrapy_politeness.core.governor.bounds import Bounds
 from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.storage.disk_backlog import DiskBacklog

@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
-from scrapy_politeness.core.governor.control_law import Bounds
+from scrapy_politeness.core.governor.bounds import Bounds
 from scrapy_politeness.core.outcome import TOO_MANY_REQUESTS, Outcome, Permit, Verdict
 from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.scheduling.splits import Splits

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_politeness.core.governor.belief import Belief
-from scrapy_politeness.core.governor.control_law import Bounds, Governor, Phase
+from scrapy_politeness.core.governor.bounds import Bounds
+from scrapy_politeness.core.governor.control_law import Governor, Phase
 from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.core.quota import Quota

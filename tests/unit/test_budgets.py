@@ -6,7 +6,7 @@ import pytest
 
 from scrapy_politeness.core.budget import Budget
 from scrapy_politeness.core.cause import Block
-from scrapy_politeness.core.governor.control_law import Bounds
+from scrapy_politeness.core.governor.bounds import Bounds
 from scrapy_politeness.core.lru import LRU
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.pace import Limit, Pace

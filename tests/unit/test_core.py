@@ -9,7 +9,8 @@ import pytest
 
 from scrapy_politeness.core.cause import Block
 from scrapy_politeness.core.governor.backoff import Backoff
-from scrapy_politeness.core.governor.control_law import Bounds, Governor
+from scrapy_politeness.core.governor.bounds import Bounds
+from scrapy_politeness.core.governor.control_law import Governor
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.core.pace import Limit
 from scrapy_politeness.core.slot import Slot

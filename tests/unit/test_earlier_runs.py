@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_politeness.core.governor.control_law import Bounds
+from scrapy_politeness.core.governor.bounds import Bounds
 from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.observe.earlier_runs import merged, read_earlier, timeline
 from scrapy_politeness.observe.page import render

@@ -11,7 +11,7 @@ import pytest
 from scrapy.settings import Settings
 
 from scrapy_politeness.config.policy import Policy
-from scrapy_politeness.core.governor.control_law import Bounds
+from scrapy_politeness.core.governor.bounds import Bounds
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.scheduling.dead_hosts import DeadHosts

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from scrapy_politeness.core.failing_page import Failures, Persistence
-from scrapy_politeness.core.governor.control_law import Bounds
+from scrapy_politeness.core.governor.bounds import Bounds
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.slot import Slot
 

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from rich.console import Console
 
 from scrapy_politeness.commands.report import lines
-from scrapy_politeness.core.governor.control_law import Bounds
+from scrapy_politeness.core.governor.bounds import Bounds
 from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.observe.figures import FIGURES, Figure
 from scrapy_politeness.observe.live import draw

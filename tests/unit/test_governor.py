@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from scrapy_politeness.core.governor.bounds import Bounds
 from scrapy_politeness.core.governor.concurrency import Concurrency
-from scrapy_politeness.core.governor.control_law import Bounds, Governor
+from scrapy_politeness.core.governor.control_law import Governor
 from scrapy_politeness.core.governor.latency import Latency
 from scrapy_politeness.core.health import Health, health
 from scrapy_politeness.core.learned import Learned

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scrapy.settings import Settings
 
 from scrapy_politeness.config.policy import Policy
-from scrapy_politeness.core.governor.control_law import Bounds
+from scrapy_politeness.core.governor.bounds import Bounds
 from scrapy_politeness.core.governor.host_model import HostModel
 from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.core.leases import HORIZON, Lease, Leases, grace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scrapy_politeness.core.governor.control_law import Bounds
+from scrapy_politeness.core.governor.bounds import Bounds
 from scrapy_politeness.core.outage import Outage
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.slot import Slot

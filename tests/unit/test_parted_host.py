@@ -10,7 +10,7 @@ from statistics import median
 
 import pytest
 
-from scrapy_politeness.core.governor.control_law import Bounds
+from scrapy_politeness.core.governor.bounds import Bounds
 from scrapy_politeness.core.history import History
 from scrapy_politeness.core.outcome import TOO_MANY_REQUESTS, Outcome, Verdict
 from scrapy_politeness.core.parts import SEGMENT, Part

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_politeness.core.governor.control_law import Bounds
+from scrapy_politeness.core.governor.bounds import Bounds
 from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.http.quota_headers import read_quota
 from scrapy_politeness.simulator import FixedWindow, simulate

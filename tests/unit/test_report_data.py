@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_politeness.core.governor.control_law import Bounds
+from scrapy_politeness.core.governor.bounds import Bounds
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.core.text import percent

@@ -14,7 +14,7 @@ from scrapy.settings import Settings
 from scrapy_politeness.config.policy import Policy
 from scrapy_politeness.core.budget import Budget
 from scrapy_politeness.core.cause import Block
-from scrapy_politeness.core.governor.control_law import Bounds
+from scrapy_politeness.core.governor.bounds import Bounds
 from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.pace import Limit

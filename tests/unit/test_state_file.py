@@ -12,7 +12,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from scrapy_politeness.core.governor.control_law import Bounds
+from scrapy_politeness.core.governor.bounds import Bounds
 from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.slot import Slot

@@ -13,7 +13,7 @@ from scrapy.http.request import NO_CALLBACK
 
 from scrapy_politeness.core.budget import Budget
 from scrapy_politeness.core.cause import Block
-from scrapy_politeness.core.governor.control_law import Bounds
+from scrapy_politeness.core.governor.bounds import Bounds
 from scrapy_politeness.core.outcome import Outcome, Verdict
 from scrapy_politeness.core.pace import Limit
 from scrapy_politeness.core.route import Route

@@ -48,6 +48,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from scrapy_politeness.core.governor.aim import DOUBLE, UNDER, Aim
 from scrapy_politeness.core.governor.backoff import Backoff
 from scrapy_politeness.core.governor.belief import Belief
 from scrapy_politeness.core.governor.cycle import Cycle
@@ -73,47 +74,15 @@ from scrapy_politeness.core.snapshot import (
 )
 
 if TYPE_CHECKING:
+    from scrapy_politeness.core.governor.bounds import Bounds
     from scrapy_politeness.core.quota import Quota
 
 # Each level of the search lasts at least a second: a host that counts by the second
 # needs that long to refuse. And so does each rate after it.
 _LEVEL_SECONDS = 1.0
-_SEARCH = 2.0
 
-# Once a host has refused, the rate rises by no more than this at a time; unless there
-# is likely no limit after all, and it was just once: then it goes on as in the search.
-_RISE = 1.25
-_ONCE = 1.0
+# Once a host has refused, the rate is thought over after this many successes.
 _SUCCESSES = 10
-
-# Just under the limit, since no two requests travel equally fast.
-_UNDER = 0.995
-
-# Where the limit may well be this many times as high, that is found out, unless one has
-# shown itself this many times: a refusal costs a moment, a rate that is too low costs
-# for as long as it lasts.
-_MUCH = 2.0
-_BOLD = 0.25
-_SHOWN = 2.0
-
-# Somebody has chosen the start rate with hosts like this one in mind. Where the limit
-# seems to be no higher than about that, it may have been bad luck at the start: a rate
-# that is likely safe is doubled, and a higher one is tried after all. The likelier that
-# is served, the sooner, and the more often a limit has shown itself, the later: within
-# seconds after the first time, within some dozen requests after the second.
-_LOW = 1.5
-_SAFE = 0.75
-_TRY_AFTER = 0.03
-_LATEST = 1.5
-
-# Three refusals may fit some limit perfectly by accident. So while it has shown itself
-# that rarely, a little more is thought possible than what the evidence says. What has
-# shown itself this many times more often than bad luck has is a limit.
-_DOUBT = 0.05
-_OFTEN = 3.0
-
-# A pace that is this many times the real rate is not kept up with.
-_LAGS = 1.5
 
 # What is known less exactly than by this factor, as a natural logarithm, is not known.
 _WIDEST = 3.0
@@ -132,21 +101,6 @@ _LIKELY = 0.5
 # host is said to have bad luck.
 _UNLUCKY_TIMES = 5.0
 _UNLUCKY_SHARE = 0.002
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What the user allows the governor to do. Rates are requests per second."""
-
-    start_rate: float = 1.0
-    min_rate: float = 0.1
-    max_rate: float = 10.0
-    decrease_factor: float = 0.5
-    raise_after: int = 10
-    backoff_base: float = 5.0
-    backoff_max: float = 300.0
-    longest_pause: float = 3600.0
-    adaptive: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +218,7 @@ class Governor:
         is_new = self._successes < self._bounds.raise_after and (
             self.phase is Phase.SEARCH
         )
-        stood = self._goal / _SEARCH if is_new else self._goal
+        stood = self._goal / DOUBLE if is_new else self._goal
         is_found = self.likely_limit is None and stood > self._bounds.start_rate
         return stood if is_found else None
 
@@ -303,7 +257,7 @@ class Governor:
         """Go on from what an earlier run has learned, as far as it is to be trusted:
         ``trust`` is from 0 to 1, and there is no ``spread`` if no limit was found up
         to that rate."""
-        limit = self._within_bounds(limit)
+        limit = self._bounds.within(limit)
         if spread is not None:
             self._measured(limit, spread, trust, now)
         else:
@@ -393,7 +347,7 @@ class Governor:
         if self._goal >= self._bounds.max_rate:
             return
         self._successes = 0
-        self._goal = self._within_bounds(self._goal * _SEARCH)
+        self._goal = self._bounds.within(self._goal * DOUBLE)
         self._go(self._goal, now)
         self._levels.append((now, 0))
 
@@ -402,47 +356,13 @@ class Governor:
         belief = self._belief
         assert belief is not None
         belief.leak(now)
-        best = belief.best_rate * _UNDER
-        higher = belief.is_above(_MUCH * self._goal)
-        is_low = self._is_low
-        is_tried = not least and self._is_worth_a_try(higher, belief)
-        if is_tried:
-            best = math.inf
-        [likely] = belief.quantiles(_LIKELY)
-        seems_free = likely == math.inf and belief.times < _ONCE
-        is_free = seems_free or (is_low and (is_tried or higher > _SAFE))
-        # What is not in use is not known to be any good.
-        in_use = max(_MUCH * belief.goodput, self._bounds.min_rate)
-        best = min(best, self._goal * (_SEARCH if is_free else _RISE))
-        if best > self._goal > in_use:
-            best = self._goal
-        self._goal = self._within_bounds(min(max(best, least), most))
-        # A crawl that does not keep up with its pace may meet a limit far below that.
-        lags = self._goal > _LAGS * belief.recent_rate
-        belief.focus(min(self._goal, in_use, likely if lags else math.inf))
-        is_sure = belief.is_certain or not self._is_in_doubt(belief)
-        self.limit = belief.limit if is_sure else None
+        aim = Aim(belief, self._bounds, self._goal)
+        best = aim.best(may_try=not least, has_bad_luck=self.unlucky > 0)
+        self._goal = self._bounds.within(min(max(best, least), most))
+        aim = Aim(belief, self._bounds, self._goal)
+        aim.focus()
+        self.limit = aim.limit
         self._count_bad_luck(belief)
-
-    def _is_worth_a_try(self, higher: float, belief: Belief) -> bool:
-        """Tell whether to find out if the limit is much higher than the rate, which is
-        the case with the chance ``higher``."""
-        if not self.unlucky and belief.shown < _SHOWN and higher > _BOLD:
-            return True
-        if not self._is_in_doubt(belief):
-            return False
-        if belief.shown < _OFTEN:
-            higher += _DOUBT
-        needed = _TRY_AFTER * min(belief.shown, _LATEST) ** 3
-        return higher**2 * belief.unseen > needed
-
-    @property
-    def _is_low(self) -> bool:
-        return self._goal <= _LOW * self._bounds.start_rate
-
-    def _is_in_doubt(self, belief: Belief) -> bool:
-        """Tell whether what seems to be a limit may still have been bad luck."""
-        return self._is_low and belief.shown <= _OFTEN + belief.times
 
     def _count_bad_luck(self, belief: Belief) -> None:
         self.unlucky = belief.unlucky if belief.times >= _UNLUCKY_TIMES else 0.0
@@ -530,12 +450,12 @@ class Governor:
         least = self._refused_rate * self._bounds.decrease_factor
         measured = self._cycle.end(now, idle)
         if measured is not None:
-            belief.focus(self._within_bounds(measured.least))
+            belief.focus(self._bounds.within(measured.least))
             belief.measured(measured.least, measured.most, measured.weight)
             least = 0.0
             if self.phase is Phase.SEARCH:
                 # All that is known is that it was too fast by far.
-                begin = max(self._bounds.start_rate, _SEARCH * measured.least)
+                begin = max(self._bounds.start_rate, DOUBLE * measured.least)
                 self._goal = min(self._goal, begin)
         for sent_at in self._later:
             belief.served(sent_at)
@@ -552,7 +472,7 @@ class Governor:
     def _measured(self, limit: float, spread: float, trust: float, now: float) -> None:
         """Begin at that limit, as far as it is to be trusted. It may have changed: a
         few successes there are enough to go on, a few refusals to believe in it."""
-        limit = self._within_bounds(limit)
+        limit = self._bounds.within(limit)
         if self._belief is None:
             self._belief = Belief(limit, self._bounds.start_rate, now)
         self._belief.focus(limit)
@@ -560,7 +480,7 @@ class Governor:
         self._belief.measured(limit / factor, limit * factor, trust)
         self.phase = Phase.STEADY
         self._goal = limit * (self._goal / limit) ** (1 - trust)
-        self._steer(now, most=self._goal * _UNDER)
+        self._steer(now, most=self._goal * UNDER)
         self._go(self._goal, now)
 
     def _heed(self, quota: Quota, now: float) -> float:
@@ -574,13 +494,10 @@ class Governor:
     def _go(self, rate: float, now: float) -> None:
         self._since = now
         if self._bounds.adaptive:
-            self.rate = self._within_bounds(rate)
-
-    def _within_bounds(self, rate: float) -> float:
-        return max(self._bounds.min_rate, min(rate, self._bounds.max_rate))
+            self.rate = self._bounds.within(rate)
 
     def _read_rate(self, value: object) -> float:
-        return self._within_bounds(positive(value))
+        return self._bounds.within(positive(value))
 
     def _is_said(self, outcome: Outcome) -> bool:
         """Tell whether the host says that it means the rate."""

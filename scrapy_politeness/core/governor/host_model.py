@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from scrapy_politeness.core.governor.control_law import Bounds, Governor
+from scrapy_politeness.core.governor.control_law import Governor
 from scrapy_politeness.core.governor.latency import Latency, Stage
 from scrapy_politeness.core.outage import Outage
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.core.snapshot import number, part, whole
+
+if TYPE_CHECKING:
+    from scrapy_politeness.core.governor.bounds import Bounds
 
 # A rate that differs by no more than this from another is the same.
 _NEWS = 0.1
