@@ -198,7 +198,7 @@ def _summary(results: Results, rate: float, bounds: Bounds, ideal: str) -> str:
         if count:
             text += f", {count} {what}"
     if results.reached_at is not None:
-        reached = ideal if ideal == _LIMIT else "90% of it"
+        reached = ideal if ideal == _LIMIT else "90 % of it"
         text += f"; reached {reached} after {results.reached_at:.0f} s"
     if bounds.max_rate < rate:
         text += (

@@ -34,7 +34,8 @@ _LONGEST = 3600.0
 
 _MOST_STRIKES = 3
 
-# Two blocks that came after so many pages, and hardly more or fewer, are no accident.
+# Two blocks that came after about equally many pages, at least this many, are no
+# accident.
 _ENOUGH = 10
 _ALIKE = 1.25
 

@@ -138,8 +138,8 @@ class History:
         since = min(
             (at for at, is_served in answers if not is_served), default=math.inf
         )
-        served = [at for at, is_served in answers if is_served and at > since]
-        return len(served) / (max(served) - since) if served else None
+        served = sum(is_served and at > since for at, is_served in answers)
+        return served / (max(answers)[0] - since) if served else None
 
     def evidence_for(self, part: Part) -> float:
         """Return how much more of that a limit of the part's own explains than one of
@@ -195,7 +195,7 @@ def _limit_with(count: int, answers: Iterable[tuple[float, bool]]) -> FoundLimit
         return None
     best, shortest, longest = -math.inf, math.inf, 0.0
     for nth, period in enumerate(if_served):
-        # Of the refused ones, so many came too early, and nth that were served did.
+        # Of the refused ones, this many came too early, and of those served, this many.
         early = bisect_left(if_refused, period)
         explained = _log_likelihood(
             early + len(if_served) - nth, len(if_refused) - early + nth

@@ -66,6 +66,13 @@ class Outcome(NamedTuple):
     may_be_wall: bool = False
 
     @property
+    def speaks_of_rate(self) -> bool:
+        """Tell whether the host says that it refuses because of the rate."""
+        is_named = self.names_rate or self.reason.startswith(TOO_MANY_REQUESTS)
+        is_spent = self.quota is not None and self.quota.remaining < 1
+        return is_named or is_spent or self.wait is not None
+
+    @property
     def is_cut(self) -> bool:
         """Tell whether a connection failed, which is not known to be a block."""
         return self.verdict is Verdict.UNREACHABLE and not self.is_block

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _AROUND = 40
 
 # Pages of one part often follow each other: how often, shows. Until it does, that is
-# believed to be so once in so many times.
+# believed to be so about once in this many times.
 _ONCE_IN = 4
 
 # The least that must be known of a part, and of the rest.

@@ -91,8 +91,9 @@ class Slot(Admission):
         slowest = max(interval, gap)
         kept_up = late <= max(slowest, PROMPT)
         # Where something else than the rate holds, a higher rate would change nothing.
-        by_rate = interval > max(self.spacing * permits.share, gap)
-        by_rate = by_rate and not self._is_held
+        by_rate = not self._is_held and interval > max(
+            self.spacing * permits.share, gap
+        )
         model = self.learner.model
         return Permit(
             now,
@@ -124,8 +125,10 @@ class Slot(Admission):
                 is_shut=self.serving.is_shut,
                 learner=self.learner,
             )
-        if self._part_limit is not None:
-            self._part_limit.answered(permit, outcome, now)
+        if self._part_limit is not None and self.learner.is_current(permit):
+            model = self.learner.model
+            likely = None if model is None else model.governor.likely_limit
+            self._part_limit.answered(permit, outcome, likely, now)
         if to_blame is not permit and self.learner.is_current(to_blame):
             permit = to_blame
         change = self.conclude(permit, outcome, now, chance)

@@ -7,6 +7,7 @@ import tracemalloc
 from itertools import pairwise
 from random import Random
 from statistics import median
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -24,6 +25,9 @@ from scrapy_politeness.simulator.servers import (
     TokenBucket,
 )
 from tests.support.parted_host import PartedHost
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 SEARCH = Part(SEGMENT, "search")
 
@@ -101,16 +105,42 @@ def test_a_limit_that_was_found_is_tried_again_ever_less_often() -> None:
     assert 0.85 < slot.rate < 1.0
 
 
-def test_a_limit_that_no_longer_holds_is_forgotten() -> None:
+def with_bad_luck(share: float, seed: int) -> Iterator[Outcome]:
+    """Of a host without a limit."""
+    random = Random(seed)
+    while True:
+        is_served = random.random() >= share
+        yield Outcome(Verdict.SERVED if is_served else Verdict.REFUSED, "503")
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("share", [0.0, 0.01])
+def test_a_limit_that_no_longer_holds_is_forgotten(share: float, seed: int) -> None:
     slot = Slot("host search", Bounds(), spacing=0.0, concurrency=8)
     slot.keep_to(1.0, 0.1, 0.0)
-    now, rates = 0.0, {}
-    while now < 1200:
+    outcomes = with_bad_luck(share, seed)
+    now = 0.0
+    rates: dict[int, float] = {}
+    while now < 1300:
         now = max(now, slot.ready_at)
-        slot.settle(slot.take(now), Outcome(Verdict.SERVED), now + 0.01, 0.5)
-        rates[int(now // 100)] = slot.rate
+        slot.settle(slot.take(now), next(outcomes), now + 0.01, 0.5)
+        hundred = int(now // 100)
+        rates[hundred] = max(slot.rate, rates.get(hundred, 0.0))
     assert rates[5] < 1.0
-    assert rates[11] == 10.0
+    assert rates[12] == 10.0
+
+
+def test_bad_luck_does_not_lower_a_limit_that_holds() -> None:
+    slot = Slot("host search", Bounds(), spacing=0.0, concurrency=8)
+    slot.keep_to(1.0, 0.1, 0.0)
+    outcomes = with_bad_luck(0.01, seed=0)
+    now, served = 0.0, 0
+    while now < 600:
+        now = max(now, slot.ready_at)
+        outcome = next(outcomes)
+        slot.settle(slot.take(now), outcome, now + 0.01, 0.5)
+        served += outcome.verdict is Verdict.SERVED
+    assert served > 0.8 * 600
 
 
 @pytest.mark.parametrize("seed", [0, 1])

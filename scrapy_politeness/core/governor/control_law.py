@@ -54,7 +54,6 @@ from scrapy_politeness.core.governor.belief import Belief
 from scrapy_politeness.core.governor.cycle import Cycle
 from scrapy_politeness.core.governor.stated_quota import StatedQuota
 from scrapy_politeness.core.outcome import (
-    TOO_MANY_REQUESTS,
     Outcome,
     Permit,
     Verdict,
@@ -289,7 +288,7 @@ class Governor:
         verdict = outcome.verdict
         if verdict.calls_for_pause:
             if not is_current:
-                if self._belief is not None and self._is_said(outcome):
+                if self._belief is not None and outcome.speaks_of_rate:
                     self._belief.add_refused(permit.sent_at)
                 return Advice(outcome.wait or 0.0)
             if verdict is Verdict.BUSY:
@@ -378,7 +377,7 @@ class Governor:
         in_a_row = self._backoff.in_a_row
         rate = self._rate_of(permit)
         asked = self._asked(outcome)
-        said = self._is_said(outcome) or outcome.is_block
+        said = outcome.speaks_of_rate or outcome.is_block
         # The first refusal of a host, and each after another one, calls for a pause
         # unless the host is known for its bad luck.
         meant = self._backoff.weight(self.unlucky)
@@ -393,7 +392,7 @@ class Governor:
             self._refused_rate = rate
             self._otherwise = otherwise
             self._said = said
-        elif self._is_said(outcome) and self._belief is not None:
+        elif outcome.speaks_of_rate and self._belief is not None:
             self._belief.add_refused(permit.sent_at)
         if outcome.is_block:
             meant = 1.0
@@ -498,11 +497,6 @@ class Governor:
 
     def _read_rate(self, value: object) -> float:
         return self._bounds.within(positive(value))
-
-    def _is_said(self, outcome: Outcome) -> bool:
-        """Tell whether the host says that it means the rate."""
-        is_named = outcome.reason.startswith(TOO_MANY_REQUESTS)
-        return is_named or outcome.names_rate or self._asked(outcome) is not None
 
     def _asked(self, outcome: Outcome) -> float | None:
         quota = outcome.quota

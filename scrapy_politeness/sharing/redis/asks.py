@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from scrapy_politeness.core.leases import HORIZON
 from scrapy_politeness.core.turns import Seat
 from scrapy_politeness.sharing.redis.connection import PATIENCE, Call, micros
+from scrapy_politeness.sharing.redis.server_clock import seconds_asleep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,14 +27,17 @@ if TYPE_CHECKING:
 # others have heard of its pause.
 FIRST_STAY, _LONGEST_STAY = 2.0, 60.0
 _LONGEST_LINE, _GROWTH = 120.0, 1.5
-# It may be so much late.
+# It may be late by this much.
 _LATE = 1.0
 
 # Seconds. The server keeps what it knows for a little longer than this, and seats for
-# no longer than that. If it has lost everything, it waits so long for all to call.
+# no longer than that. If it has lost everything, it waits this long for all to call.
 _REMEMBERED = 50.0
 _SEAT_KEPT = 120.0
 _HOLD = 3.0
+
+# Seconds. A machine that was suspended for longer than this knows the time no more.
+_ASLEEP = 0.2
 
 # No more are reserved at once, however fast they may go.
 _SHORTEST, _MOST_LEASES = 1e-6, 1000
@@ -95,6 +99,8 @@ class Asking:
         self._process = uuid4().hex
         # Which slots need a budget.
         self._users: WeakKeyDictionary[Budget, WeakSet[Slot]] = WeakKeyDictionary()
+        # The clock of a machine that is suspended stands still.
+        self._asleep = seconds_asleep()
         # Since when it has wanted nothing, if it has.
         self._calls_since: WeakKeyDictionary[Slot | Budget, float] = WeakKeyDictionary()
         self._promises: WeakKeyDictionary[Slot | Budget, float] = WeakKeyDictionary()
@@ -105,7 +111,7 @@ class Asking:
         self._users.setdefault(budget, WeakSet()).add(slot)
 
     def promised(self, source: Slot | Budget, seconds: float) -> None:
-        """So long the others count on it that nothing is sent without a lease."""
+        """For how long the others may count on nothing being sent without a lease."""
         self._promises[source] = seconds
 
     def call(self, ask: Ask, now: float, revision: int, resets: int) -> Call:
@@ -168,6 +174,10 @@ class Asking:
 
     def _turns_now(self, source: Slot | Budget, now: float) -> str | int:
         """Return what time it will be by the clock of turns when an ask arrives."""
+        if (asleep := seconds_asleep()) - self._asleep > _ASLEEP:
+            self._asleep = asleep
+            for known in self._calls_since:
+                known.permits.turns_offset = None
         offset = source.permits.turns_offset
         if offset is None:
             return ""

@@ -67,7 +67,7 @@ def _is_permanent(error: BaseException) -> bool:
     # A handshake may fail for other reasons, too, such as a server that is starting.
     return any(
         isinstance(cause, ssl.SSLError)
-        and any(text in (cause.reason or "") for text in _CERTIFICATE)
+        and any(text in (getattr(cause, "reason", None) or "") for text in _CERTIFICATE)
         for cause in _causes(error)
     )
 

@@ -56,6 +56,10 @@ class Looks:
         self._call_at[source] = at
         self.plan(source)
 
+    def hasten_call(self, source: Slot | Budget, at: float) -> None:
+        """Call then, unless a call is planned for an earlier time."""
+        self.plan_call(source, min(at, self._call_at.get(source, math.inf)))
+
     def forget_call(self, source: Slot | Budget) -> None:
         self._call_at.pop(source, None)
 

@@ -124,7 +124,7 @@ class Reservations:
         """The host has asked this process for a pause: until all have heard of it, it
         is repeated often, in case that the server loses it."""
         self._asking.paused_here.add(slot)
-        self._looks.plan_call(slot, now + FIRST_STAY)
+        self._looks.hasten_call(slot, now + FIRST_STAY)
 
     def announce_pauses(self, sources: list[Slot | Budget], now: float) -> None:
         """The server may not know of them."""

@@ -24,6 +24,15 @@ LONGEST_ROUND_TRIP = 0.5
 _NO_ACCIDENT = 4
 
 
+def seconds_asleep() -> float:
+    """For how long this machine was suspended since it was started, where that can be
+    told: its monotonic clock stood still for that long."""
+    boot_time = getattr(time, "CLOCK_BOOTTIME", None)
+    if boot_time is None:
+        return 0.0
+    return time.clock_gettime(boot_time) - time.monotonic()
+
+
 class ServerClock:
     """Server time is in seconds since 1970, local time is monotonic.
 

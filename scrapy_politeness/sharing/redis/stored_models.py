@@ -26,7 +26,7 @@ class StoredModels:
         self._has_warned = False
 
     def adopt(self, slot: Slot, text: bytes) -> bool:
-        """Return whether it could be read; the slot begins anew otherwise."""
+        """Return whether it could be read; the slot starts over otherwise."""
         try:
             slot.adopt(thaw(slot.learner.new_model(), _values(text)))
         except ValueError as error:  # not JSON, not UTF-8, not a model
