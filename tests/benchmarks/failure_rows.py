@@ -246,6 +246,31 @@ def _short_crawls() -> Iterator[Row]:
         )
 
 
+def _starts() -> Iterator[Row]:
+    """400 pages with the default settings, some of the first of which fail. The fastest
+    crawl takes 40 s, and one that begins at 1/s takes 55 s."""
+    pages = 400
+    crawls: dict[str, tuple[Make, float, int]] = {
+        "2 % 503s": (partial(_noise, 0.02, refused(), math.inf), 0.4, 0),
+        "5 % 503s": (partial(_noise, 0.05, refused(), math.inf), 0.2, 0),
+        "3 of the first 40 broken": (
+            partial(_broken, lambda seed: _healthy(), 40, 3),
+            0.35,
+            3,
+        ),
+    }
+    for name, (make, wanted, broken) in crawls.items():
+        yield Row(
+            f"400 pages, {name}",
+            make,
+            Target(wanted),
+            kind=Kind.PAGES,
+            bounds=BOUNDS,
+            pages=pages,
+            broken=broken,
+        )
+
+
 FAILURE_ROWS = [
     *_noisy_hosts(),
     *_noisy_limits(),
@@ -253,4 +278,5 @@ FAILURE_ROWS = [
     *_latencies(),
     *_broken_pages(),
     *_short_crawls(),
+    *_starts(),
 ]
