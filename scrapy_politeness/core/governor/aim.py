@@ -57,9 +57,9 @@ _LAGS = 1.5
 _LIKELY = 0.5
 
 
-@dataclass(frozen=True)
+@dataclass
 class Aim:
-    """``goal`` is the rate that was aimed at so far."""
+    """``goal`` is the rate that was aimed at so far, and then the new one."""
 
     belief: Belief
     bounds: Bounds

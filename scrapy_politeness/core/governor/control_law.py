@@ -357,8 +357,7 @@ class Governor:
         belief.leak(now)
         aim = Aim(belief, self._bounds, self._goal)
         best = aim.best(may_try=not least, has_bad_luck=self.unlucky > 0)
-        self._goal = self._bounds.within(min(max(best, least), most))
-        aim = Aim(belief, self._bounds, self._goal)
+        self._goal = aim.goal = self._bounds.within(min(max(best, least), most))
         aim.focus()
         self.limit = aim.limit
         self._count_bad_luck(belief)
