@@ -78,4 +78,6 @@ class QuotaParts:
 
 
 def _count(counter: Counter[Part], parts: tuple[Part, ...]) -> None:
-    counter.update(p for p in parts if p in counter or len(counter) < _MOST_COUNTED)
+    for part in parts:
+        if part in counter or len(counter) < _MOST_COUNTED:
+            counter[part] += 1

@@ -32,7 +32,7 @@ _LONGEST = 1000
 _KIND = "kind"
 
 # Of an array, whole tenths are saved, which is exact enough, and each as the difference
-# from the one before, which is short.
+# from the one before, which is short. Where nothing changes any more, it ends.
 _PARTS = 10
 
 # Other numbers are saved with this many digits: a time since 1970 is exact to
@@ -67,7 +67,10 @@ def freeze(thing: Any) -> Any:
         return thing.value
     if isinstance(thing, array):
         tenths = [round(value * _PARTS) for value in thing]
-        return [here - before for before, here in pairwise((0, *tenths))]
+        steps = [here - before for before, here in pairwise((0, *tenths))]
+        while steps and not steps[-1]:
+            steps.pop()
+        return steps
     if isinstance(thing, list | tuple | deque):
         return [freeze(item) for item in thing]
     if isinstance(thing, float):
@@ -164,7 +167,11 @@ def _tuple_of(kinds: tuple[Kind, ...]) -> Callable[[Any], tuple[Any, ...]]:
 
 def row_of(count: int, kind: Kind) -> Callable[[Any], array[float]]:
     """Read an array of ``count`` numbers."""
-    read = _tuple_of((number,) * count)
-    return lambda value: row(
-        kind(tenths / _PARTS) for tenths in accumulate(read(value))
-    )
+
+    def read(value: Any) -> array[float]:
+        if not isinstance(value, list) or len(value) > count:
+            raise ValueError(f"not a list of at most {count}: {value!r:.80}")
+        steps = [*map(number, value), *[0.0] * (count - len(value))]
+        return row(kind(tenths / _PARTS) for tenths in accumulate(steps))
+
+    return read

@@ -157,6 +157,23 @@ def _limits() -> Iterator[Row]:
         yield Row(f"{name}, quota, no window", partial(_counts, make, False), told)
 
 
+def _one_at_a_time() -> Iterator[Row]:
+    """Limiters that let no two requests through at once, or hardly so."""
+    target = Target(0.90, 0.5)
+    limits: dict[str, tuple[Callable[[int], Server], Target]] = {
+        "sliding 1/s": (lambda seed: SlidingWindow(1, 1.0), target),
+        "sliding 3/s": (lambda seed: SlidingWindow(3, 1.0), target),
+        # Travel times differ by a twentieth of the gap.
+        "bucket 10/s burst 1": (
+            lambda seed: TokenBucket(10.0, 1),
+            Target(0.80, 0.5),
+        ),
+    }
+    for name, (make, target) in limits.items():
+        yield Row(f"{name}, Retry-After", partial(_says, make, math.ceil), target)
+        yield Row(f"{name}, silent", make, target)
+
+
 def _connection_limits() -> Iterator[Row]:
     telling = partial(_says, _connections, math.ceil)
     for room in (16, 8):
@@ -234,6 +251,7 @@ def _others() -> Iterator[Row]:
 
 LIMIT_ROWS = [
     *_limits(),
+    *_one_at_a_time(),
     *_connection_limits(),
     *_queues(),
     *_balancers(),

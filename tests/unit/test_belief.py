@@ -11,6 +11,7 @@ import pytest
 
 from scrapy_politeness.core.governor.belief import Belief
 from scrapy_politeness.core.governor.bounds import Bounds
+from scrapy_politeness.core.governor.cells import CELLS
 from scrapy_politeness.core.governor.control_law import Governor, Phase
 from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
@@ -376,12 +377,9 @@ def test_a_clock_that_stands_still_costs_no_belief() -> None:
 
 def test_buckets_that_were_written_down_in_disorder_do_no_harm() -> None:
     sound = freeze(Belief(1.0, 1.0, 0.0))
-    buckets = json.loads(json.dumps(sound["_buckets"]))
-    for bucket in buckets:
-        cells = len(bucket["least"])
-        bucket["least"] = [100 * (-1) ** cell for cell in range(cells)]
-        bucket["least"][0] = -100
-        bucket["most"] = [53] * cells
+    rows = len(sound["_buckets"]["least"])
+    least = [-100, *(100 * (-1) ** cell for cell in range(1, CELLS))]
+    buckets = {"least": [least] * rows, "most": [[53] * CELLS] * rows}
     belief = damaged_belief(_buckets=buckets)
     for _ in range(50):
         belief.served(0.0)

@@ -35,7 +35,7 @@ that is in use and wide far from it; they move along with the rate.
 from __future__ import annotations
 
 import math
-from itertools import pairwise
+from functools import partial
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.governor.buckets import Buckets
@@ -45,14 +45,15 @@ from scrapy_politeness.core.governor.cells import (
     MIDDLES,
     NARROWEST,
     WIDTHS,
-    interpolated,
     leaked,
     most_worth,
+    moved,
     quantiles,
     share_above,
 )
+from scrapy_politeness.core.governor.fixed_windows import FixedWindows
 from scrapy_politeness.core.governor.luck import Luck
-from scrapy_politeness.core.governor.windows import FixedWindows, SlidingWindows
+from scrapy_politeness.core.governor.windows import SlidingWindows, WindowRows
 from scrapy_politeness.core.snapshot import (
     amount,
     finite,
@@ -66,25 +67,26 @@ from scrapy_politeness.core.snapshot import (
 )
 
 if TYPE_CHECKING:
-    from array import array
-    from collections.abc import Sequence
-
     from scrapy_politeness.core.governor.luck import Chances
-    from scrapy_politeness.core.governor.windows import Windows
 
 # The bursts between which a cell's lies. Most limiters let 1 to 100 through at once;
-# and with just one token, a request that travels a little faster was never served.
-_BURSTS = (1.5, 6.0, 25.0, 128.0)
+# and with exactly one token, a request that travels a little faster was never served.
+_BURSTS = (1.02, 1.5, 6.0, 25.0, 128.0)
 
 # Seconds: of those hosts that count by windows, most have one of these.
 _WINDOWS = (1.0, 10.0, 60.0)
 
-# Many count by the minute, from its beginning to its end. What that explains is mostly
-# explained by others as well; so it has to prove itself, at first.
+# Many count by the minute, from its beginning to its end.
 _FIXED = 60.0
-_RARE = 4.0
 
-_ROWS = len(_BURSTS) + len(_WINDOWS)
+# Some limiters explain nearly anything at first: those that let one through at a time,
+# and those that count by the minute. So they have to prove themselves by so much.
+_RARE_ONE = 3.0
+_RARE_FIXED = 4.0
+
+# The rows of evidence: first those of the buckets, then those of the windows.
+_WINDOWS_FROM = len(_BURSTS) - 1
+_ROWS = _WINDOWS_FROM + len(_WINDOWS) + 1
 
 # How much less likely a limit is with each factor of e below the start rate, at first,
 # as a natural logarithm: somebody has chosen that with hosts like this one in mind.
@@ -144,6 +146,7 @@ class Belief:
     """``rate`` is the one in use, ``start_rate`` the one that crawls begin with."""
 
     __slots__ = (
+        "_all_windows",
         "_at",
         "_buckets",
         "_count",
@@ -163,16 +166,16 @@ class Belief:
 
     def __init__(self, rate: float, start_rate: float, now: float) -> None:
         self._move(rate)
-        self._buckets = [Buckets(CELLS, *bursts) for bursts in pairwise(_BURSTS)]
+        self._buckets = Buckets(CELLS, _BURSTS)
         self._windows = [SlidingWindows(seconds) for seconds in _WINDOWS]
         self._fixed = FixedWindows(_FIXED)
+        self._all_windows = WindowRows((*self._windows, self._fixed))
         prior = [
             _BELOW_START * min(0.0, math.log(limit / start_rate))
             for limit in self._limits
         ]
-        # Of each row, first those of the buckets, cell by cell.
-        self._evidence = [row(prior) for _ in range(_ROWS - 1)]
-        self._evidence.append(row(value - _RARE for value in prior))
+        rare = [_RARE_ONE, *[0.0] * (_ROWS - 2), _RARE_FIXED]
+        self._evidence = [row(value - less for value in prior) for less in rare]
         self._luck = Luck(_ROWS, CELLS)
         # Requests that were served, but have not been looked at, the last at _until.
         self._at = self._until = now
@@ -195,7 +198,7 @@ class Belief:
     def shape(self) -> dict[str, object]:
         return {
             "rate": _rate,
-            "_buckets": listing(*map(part, self._buckets)),
+            "_buckets": part(self._buckets),
             "_windows": listing(*map(part, self._windows)),
             "_fixed": part(self._fixed),
             "_evidence": listing(*[row_of(CELLS, _evidence)] * _ROWS),
@@ -223,8 +226,7 @@ class Belief:
         """A request that was sent then was served."""
         self._count += 1
         self._until = max(self._until, at)
-        for window in self._all_windows:
-            window.add(at)
+        self._all_windows.add(at)
         if self._count >= _BATCH:
             self._look()
 
@@ -253,15 +255,14 @@ class Belief:
         that made the host do so."""
         chances = self._chances(at, otherwise, said)
         by_limit, by_any = self._expected(chances)
-        for bucket in self._buckets:
-            bucket.fill(self._limits, max(0.0, at - self._at))
+        self._buckets.fill(self._limits, max(0.0, at - self._at))
         self._at = self._until = max(self._at, at)
         for evidence, of_row in zip(self._evidence, chances, strict=True):
             for cell, (_, chance) in enumerate(of_row):
                 evidence[cell] += math.log(chance)
-        of_windows = self._evidence[len(self._buckets) :]
-        for window, evidence in zip(self._all_windows, of_windows, strict=True):
-            window.refuse(self._limits, at, evidence, self._refused)
+        self._all_windows.refuse(
+            self._limits, at, self._evidence[_WINDOWS_FROM:], self._refused
+        )
         if said:
             self.add_refused(at)
         self._normalize()
@@ -302,8 +303,7 @@ class Belief:
         total = sum(
             w * d for cells in weights for w, d in zip(cells, WIDTHS, strict=True)
         )
-        for window in self._all_windows:
-            window.forget(forgotten)
+        self._all_windows.forget(forgotten)
         trace = forgotten * total / (_ROWS * sum(WIDTHS))
         self._evidence = [
             row(
@@ -321,15 +321,10 @@ class Belief:
             return
         self._look()
         self._move(rate)
-        places = [middle + shift for middle in MIDDLES]
-
-        def moved(values: Sequence[float]) -> array[float]:
-            return row([*interpolated(values, places), values[-1]])
-
-        for bucket in self._buckets:
-            bucket.move(moved)
-        self._evidence = [moved(cells) for cells in self._evidence]
-        self._luck.move(moved)
+        move = partial(moved, shift=shift)
+        self._buckets.move(move)
+        self._evidence = move(self._evidence)
+        self._luck.move(move)
 
     @property
     def best_rate(self) -> float:
@@ -393,10 +388,6 @@ class Belief:
         """How many requests per second were served lately."""
         return max(window.rate for window in self._windows[1:])
 
-    @property
-    def _all_windows(self) -> tuple[Windows, ...]:
-        return (*self._windows, self._fixed)
-
     def _move(self, rate: float) -> None:
         self._rate = rate
         self._limits = [rate * math.exp(edge) for edge in EDGES]
@@ -412,11 +403,8 @@ class Belief:
             self._gap = seconds / count
         self._luck.served(count)
         self._since_leak += count
-        for bucket, evidence in zip(self._buckets, self._evidence, strict=False):
-            bucket.serve(self._limits, seconds, count, evidence)
-        of_windows = self._evidence[len(self._buckets) :]
-        for window, evidence in zip(self._all_windows, of_windows, strict=True):
-            window.serve(self._limits, count, evidence)
+        self._buckets.serve(self._limits, seconds, count, self._evidence)
+        self._all_windows.serve(self._limits, count, self._evidence[_WINDOWS_FROM:])
 
     def _expected(self, chances: Chances) -> tuple[float, float]:
         """How likely a refusal is because of a limit, and for any reason."""
@@ -437,10 +425,8 @@ class Belief:
         self._pay()
         # What arrives late was sent at about the same rate as the others.
         seconds = at - self._at if at > self._at else self._gap
-        full = [bucket.empty(self._limits, seconds) for bucket in self._buckets]
-        full += [
-            window.full(self._limits, at, self._refused) for window in self._all_windows
-        ]
+        full = self._buckets.empty(self._limits, seconds)
+        full += self._all_windows.full(self._limits, at, self._refused)
         return self._luck.chances(full, otherwise, said)
 
     def _pay(self) -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from scrapy_politeness.core.snapshot import finite, row, row_of
+from scrapy_politeness.core.snapshot import finite, listing, row, row_of
 
 if TYPE_CHECKING:
     from array import array
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 # No two requests travel equally fast: a token may be a little late.
 _TOKEN = 1.005
@@ -26,63 +27,73 @@ MOST_MISSING = 2.0
 
 
 class Buckets:
-    """Token buckets of all rates, with bursts between two sizes. Of each cell, the one
-    that holds the ``least`` is run, and the one that holds the ``most``."""
+    """Token buckets of all rates, a row of them for each two neighbouring ``bursts``
+    that theirs lie between. Of each cell, the one that holds the ``least`` is run, and
+    the one that holds the ``most``."""
 
     __slots__ = ("_bursts", "least", "most")
 
-    def __init__(self, cells: int, smallest: float, largest: float) -> None:
-        self._bursts = smallest, largest
-        self.least = row([smallest] * cells)
-        self.most = row([largest] * cells)
+    def __init__(self, cells: int, bursts: Sequence[float]) -> None:
+        self._bursts = list(pairwise(bursts))
+        self.least = [row([smallest] * cells) for smallest, _ in self._bursts]
+        self.most = [row([largest] * cells) for _, largest in self._bursts]
 
     def shape(self) -> dict[str, object]:
-        cells = row_of(len(self.least), finite)
-        return {"least": cells, "most": cells}
+        cells = row_of(len(self.least[0]), finite)
+        rows = listing(*[cells] * len(self._bursts))
+        return {"least": rows, "most": rows}
 
     def serve(
         self,
         limits: Sequence[float],
         seconds: float,
         count: int,
-        evidence: array[float],
+        evidence: Sequence[array[float]],
     ) -> None:
         """``count`` requests were served in the last ``seconds``: take the evidence
         from cells that would have refused one."""
-        smallest, largest = self._bursts
         gains = [limit * seconds - count for limit in limits]
-        least = _filled(self.least, gains, smallest - 1)
-        most = _filled(self.most, (*gains[1:], math.inf), largest - 1)
-        if least[0] < 0:
-            _contradict(least, most, evidence)
-        self.least, self.most = row(least), row(most)
+        for place, (least, most) in enumerate(self._filled(gains, below=1)):
+            if least[0] < 0:
+                _contradict(least, most, evidence[place])
+            self.least[place], self.most[place] = row(least), row(most)
 
     def fill(self, limits: Sequence[float], seconds: float) -> None:
-        self.least, self.most = map(row, self._after(limits, seconds))
+        gains = [limit * seconds for limit in limits]
+        for place, (least, most) in enumerate(self._filled(gains)):
+            self.least[place], self.most[place] = row(least), row(most)
 
-    def empty(self, limits: Sequence[float], seconds: float) -> list[float]:
+    def empty(self, limits: Sequence[float], seconds: float) -> list[list[float]]:
         """The share of each cell that refuses a request ``seconds`` from now."""
+        gains = [limit * seconds for limit in limits]
         return [
-            0.0
-            if low >= _TOKEN
-            else 1.0
-            if high <= _TOKEN
-            else (_TOKEN - low) / (high - low)
-            for low, high in zip(*self._after(limits, seconds), strict=True)
+            [
+                0.0
+                if low >= _TOKEN
+                else 1.0
+                if high <= _TOKEN
+                else (_TOKEN - low) / (high - low)
+                for low, high in zip(least, most, strict=True)
+            ]
+            for least, most in self._filled(gains)
         ]
 
-    def move(self, moved: Callable[[Sequence[float]], array[float]]) -> None:
+    def move(self, moved: Callable[[list[array[float]]], list[array[float]]]) -> None:
         self.least, self.most = moved(self.least), moved(self.most)
 
-    def _after(
-        self, limits: Sequence[float], seconds: float
-    ) -> tuple[list[float], list[float]]:
-        gains = [limit * seconds for limit in limits]
-        smallest, largest = self._bursts
-        return (
-            _filled(self.least, gains, smallest),
-            _filled(self.most, (*gains[1:], math.inf), largest),
-        )
+    def _filled(
+        self, gains: Sequence[float], below: float = 0.0
+    ) -> Iterator[tuple[list[float], list[float]]]:
+        """Of each row, what its buckets hold then, which is so much ``below`` the
+        burst at most."""
+        above = (*gains[1:], math.inf)
+        for least, most, (smallest, largest) in zip(
+            self.least, self.most, self._bursts, strict=True
+        ):
+            yield (
+                _filled(least, gains, smallest - below),
+                _filled(most, above, largest - below),
+            )
 
 
 def _filled(

@@ -10,8 +10,11 @@ import math
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from scrapy_politeness.core.snapshot import row
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from array import array
+    from collections.abc import Sequence
 
 # The narrowest cells are one per cent wide, each next one by this factor wider, from
 # a thousandth of the rate to twelve times the rate. What lies above is no limit.
@@ -109,14 +112,23 @@ def leaked(densities: Sequence[float], share: float) -> list[float]:
     ]
 
 
-def interpolated(values: Sequence[float], places: Iterable[float]) -> list[float]:
-    """``values`` are those of the middles of the cells."""
-    found, cell = [], 0
+def moved(rows: Sequence[Sequence[float]], shift: float) -> list[array[float]]:
+    """What the rows say of the cells, where the rate in use has moved by that."""
+    between, cell = [], 0
     last = len(MIDDLES) - 2
-    for place in places:
+    for middle in MIDDLES:
+        place = middle + shift
         while cell < last and MIDDLES[cell + 1] < place:
             cell += 1
         low, high = MIDDLES[cell], MIDDLES[cell + 1]
-        share = min(1.0, max(0.0, (place - low) / (high - low)))
-        found.append(values[cell] + share * (values[cell + 1] - values[cell]))
-    return found
+        between.append((cell, min(1.0, max(0.0, (place - low) / (high - low)))))
+    return [
+        row(
+            [
+                values[cell] + share * (values[cell + 1] - values[cell])
+                for cell, share in between
+            ]
+            + [values[-1]]
+        )
+        for values in rows
+    ]

@@ -376,11 +376,12 @@ class Governor:
         in_a_row = self._backoff.in_a_row
         rate = self._rate_of(permit)
         asked = self._asked(outcome)
-        said = outcome.speaks_of_rate or outcome.is_block
+        speaks_of_rate = outcome.speaks_of_rate
         # The first refusal of a host, and each after another one, calls for a pause
         # unless the host is known for its bad luck.
         meant = self._backoff.weight(self.unlucky)
         if not in_a_row:
+            said = speaks_of_rate or outcome.is_block
             self._learn(now)
             if self._belief is None:
                 self._belief = self._first_belief(rate, permit.sent_at)
@@ -391,7 +392,7 @@ class Governor:
             self._refused_rate = rate
             self._otherwise = otherwise
             self._said = said
-        elif outcome.speaks_of_rate and self._belief is not None:
+        elif speaks_of_rate and self._belief is not None:
             self._belief.add_refused(permit.sent_at)
         if outcome.is_block:
             meant = 1.0

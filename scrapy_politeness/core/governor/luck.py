@@ -144,10 +144,9 @@ class Luck:
             full, self._counts, self._counts_said, strict=True
         ):
             chances.append([])
-            for share, count, count_said in zip(
-                of_row, counts, counts_said, strict=True
-            ):
-                luck = min(_luck(count, count_said, said) / total, _MOST)
+            found = _found(counts, counts_said, said)
+            for share, times in zip(of_row, found, strict=True):
+                luck = min(times / total, _MOST)
                 luck += (1 - luck) * otherwise
                 chances[-1].append((luck, luck + (1 - luck) * by_limit * share))
         return chances
@@ -161,9 +160,11 @@ class Luck:
         for counts, counts_said, of_row in zip(
             self._counts, self._counts_said, chances, strict=True
         ):
-            for cell, (_, chance) in enumerate(of_row):
-                luck = _luck(counts[cell], counts_said[cell], said) / total
-                share = min(luck, _MOST) / chance
+            found = _found(counts, counts_said, said)
+            for cell, (times, (_, chance)) in enumerate(
+                zip(found, of_row, strict=True)
+            ):
+                share = min(times / total, _MOST) / chance
                 counts[cell] += share
                 if said:
                     counts_said[cell] += share
@@ -193,9 +194,9 @@ class Luck:
         """Of all requests, those refused for no reason, if that was so ``times``."""
         return (_REFUSED + times) / (_REQUESTS + self._requests)
 
-    def move(self, moved: Callable[[Sequence[float]], array[float]]) -> None:
-        self._counts = [moved(cells) for cells in self._counts]
-        self._counts_said = [moved(cells) for cells in self._counts_said]
+    def move(self, moved: Callable[[Rows], Rows]) -> None:
+        self._counts = moved(self._counts)
+        self._counts_said = moved(self._counts_said)
 
     def _share_of_limit(self, said: bool | None) -> float:
         """Of the refusals by a limit, those that speak of the rate, or do not."""
@@ -206,10 +207,15 @@ class Luck:
         return (counted + prior) / (self._limit_said + self._limit_silent + prior)
 
 
-def _luck(count: float, count_said: float, said: bool | None) -> float:
-    """How many refusals of that kind, or of any, were bad luck."""
+def _found(
+    counts: Sequence[float], counts_said: Sequence[float], said: bool | None
+) -> list[float]:
+    """How many refusals of that kind, or of any, each cell finds to be bad luck."""
     if said is None:
-        return _REFUSED + count
+        return [_REFUSED + count for count in counts]
     if said:
-        return _SAID * _REFUSED + _MEANT * count_said
-    return (1 - _SAID) * _REFUSED + max(0.0, count - count_said)
+        return [_SAID * _REFUSED + _MEANT * count for count in counts_said]
+    return [
+        (1 - _SAID) * _REFUSED + max(0.0, count - count_said)
+        for count, count_said in zip(counts, counts_said, strict=True)
+    ]

@@ -1,4 +1,5 @@
-"""Model limiters, a row of them for all rates: windows that slide, and fixed ones.
+"""Model limiters, a row of them for all rates: windows that slide, and what
+all windows have in common.
 
 What a row and its cells are is said of the token buckets.
 """
@@ -6,19 +7,13 @@ What a row and its cells are is said of the token buckets.
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.governor.buckets import CONTRADICTED, MOST_MISSING
-from scrapy_politeness.core.snapshot import (
-    amount,
-    kept,
-    kinds_of,
-    number,
-    positive,
-    whole,
-)
+from scrapy_politeness.core.snapshot import amount, kept, kinds_of, number, positive
 
 if TYPE_CHECKING:
     from array import array
@@ -27,35 +22,25 @@ if TYPE_CHECKING:
 # Evidence lost for each request that was served by a full window.
 _RULED_OUT = 1.0
 
-
-# A window is counted in this many parts. Each is one digit where the count is written
-# down; there are no more in a part at 100 requests per second.
-_PARTS = 200
-_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
-
 # Requests that follow each other quickly may arrive in another window than they were
 # sent in: a host that has served some is believed to serve this many more.
-_BLURRED = 0.2
+BLURRED = 0.2
+
+# A window with fewer is a bucket.
+_FEWEST = 5.0
+
+# A window is counted in this many parts. Each is one digit where the count is written
+# down; there are no more in a part at 100 requests per second. A capital letter stands
+# for a row of zeros, two for A.
+_PARTS = 200
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_ZEROS = {"0" * length: name.upper() for length, name in enumerate(_DIGITS[10:], 2)}
+_MANY_ZEROS = re.compile(f"0{{2,{len(_ZEROS) + 1}}}")
 
 # How likely it is that a window counts those as well that it refuses. They leave a
 # window shorter than this, in seconds, before that matters.
 _COUNTS_ALL = 0.3
 _LONG = 30.0
-
-# Seconds: a request sent this long before one that was served already is late.
-_LATE = 1.0
-
-# At either end of a fixed window, one request may be counted in another than it was
-# sent in.
-_MISPLACED = 1.0
-
-# Where a host serves again within these seconds, or after a silence of this share of a
-# window, the window has hardly ended in between.
-_SOON = 0.1
-_UNLIKELY = 1 / 60
-
-# A window with fewer is a bucket.
-_FEWEST = 5.0
 
 
 @dataclass(eq=False, slots=True)
@@ -80,8 +65,8 @@ class Windows:
     ) -> None:
         """Take the evidence from cells that would have refused what was served."""
         peak, trough = self._extremes()
-        least = _limit(peak) / self._seconds
-        always = bisect_left(limits, _limit(trough) / self._seconds)
+        least = limit_of(peak) / self._seconds
+        always = bisect_left(limits, limit_of(trough) / self._seconds)
         cells = bisect_left(limits, least)
         for cell in range(cells - 1):
             if cell < always - 1:
@@ -167,7 +152,8 @@ class SlidingWindows(Windows):
     @property
     def counts(self) -> str:
         most = len(_DIGITS) - 1
-        return "".join(_DIGITS[min(count, most)] for count in self._counts)
+        every = "".join(_DIGITS[min(count, most)] for count in self._counts)
+        return _MANY_ZEROS.sub(lambda found: _ZEROS[found[0]], every)
 
     @counts.setter
     def counts(self, counts: str) -> None:
@@ -209,7 +195,7 @@ class SlidingWindows(Windows):
         # One that is known late, such as a timeout, was sent among as many as the last.
         is_late = at * _PARTS / self._seconds < self._place
         inside = self._count(at) - is_late + self._refused_before(at, refused)
-        return _limit(inside) / self._seconds
+        return limit_of(inside) / self._seconds
 
     def _count(self, at: float) -> float:
         """How many were served within a window that ends then."""
@@ -227,124 +213,51 @@ class SlidingWindows(Windows):
         return sum(at - self._seconds < sent_at < at for sent_at in refused)
 
 
-@dataclass(eq=False, slots=True)
-class FixedWindows(Windows):
-    """One window ends where the next begins, and there the count begins at zero. A host
-    shows by its silence when that is: between the last refusal and the first success
-    after it."""
+@dataclass(frozen=True, slots=True)
+class WindowRows:
+    """All windows that are run, each in step with its row of the evidence."""
 
-    # This window began between these.
-    _from: float = kept(number, -math.inf)
-    _to: float = kept(number, -math.inf)
-    # What was served in this window or in the one before, for sure in this one, and in
-    # this one or in the next.
-    _before: int = kept(whole, 0)
-    _inside: int = kept(whole, 0)
-    _after: int = kept(whole, 0)
-    # When it has last served, and refused, if it has served nothing since.
-    _served_at: float = kept(number, -math.inf)
-    _refused_at: float = kept(number, math.inf)
-    # How likely it was that a window ended in the last silence.
-    _likely: float = kept(positive, 1.0)
-
-    def shape(self) -> dict[str, object]:
-        return dict(kinds_of(FixedWindows))
+    rows: tuple[Windows, ...]
 
     def add(self, at: float) -> None:
-        if self._to == -math.inf:
-            self._from = self._to = at
-        self._roll(at)
-        if self._refused_at < at:
-            self._begin(self._refused_at, at)
-        self._served_at = max(self._served_at, at)
-        if at < self._from + self._seconds:
-            self._inside += 1
-        else:
-            self._after += 1
+        for windows in self.rows:
+            windows.add(at)
 
     def serve(
-        self, limits: Sequence[float], count: int, evidence: array[float]
+        self, limits: Sequence[float], count: int, evidence: Sequence[array[float]]
     ) -> None:
-        if self._likely < 1:
-            # A window that was full serves again.
-            for cell in range(bisect_left(limits, self._roof)):
-                evidence[cell] += math.log(self._likely)
-            self._likely = 1.0
-        Windows.serve(self, limits, count, evidence)
+        for windows, of_row in zip(self.rows, evidence, strict=True):
+            windows.serve(limits, count, of_row)
 
     def full(
         self, limits: Sequence[float], at: float, refused: Sequence[float]
-    ) -> list[float]:
-        if self._is_late(at):
-            return [0.0] * len(limits)
-        return Windows.full(self, limits, at, refused)
-
-    def refuse_again(self, at: float) -> None:
-        """A request that was sent then was refused, after others."""
-        if at > self._served_at:
-            self._refused_at = at
+    ) -> list[list[float]]:
+        return [windows.full(limits, at, refused) for windows in self.rows]
 
     def refuse(
         self,
         limits: Sequence[float],
         at: float,
-        evidence: array[float],
+        evidence: Sequence[array[float]],
         refused: Sequence[float],
     ) -> None:
-        if not self._is_late(at):
-            Windows.refuse(self, limits, at, evidence, refused)
-        self.refuse_again(at)
+        for windows, of_row in zip(self.rows, evidence, strict=True):
+            windows.refuse(limits, at, of_row, refused)
 
-    def _is_late(self, at: float) -> bool:
-        """Of a request that was sent then, such as a timeout: many others have been
-        served since, and a full window would not have."""
-        return at < self._served_at - _LATE
-
-    def _extremes(self) -> tuple[float, float]:
-        # A window that has served more has not been forgotten with the next.
-        most = max(
-            self._inside - 1 - _MISPLACED, self._floor * self._seconds - _BLURRED
-        )
-        return most, most
-
-    def _most(self, at: float, refused: Sequence[float] = ()) -> float:
-        self._roll(at)
-        return _limit(self._before + self._inside + self._after) / self._seconds
-
-    def _roll(self, at: float) -> None:
-        passed = (at - self._to) // self._seconds if self._to > -math.inf else 0.0
-        if passed >= 1:
-            self._from += passed * self._seconds
-            self._to += passed * self._seconds
-            self._before = self._after if passed == 1 else 0
-            self._inside = self._after = 0
-
-    def _begin(self, least: float, most: float) -> None:
-        """A window may have begun between these."""
-        self._refused_at = math.inf
-        for passed in (self._seconds, 0.0):
-            low, high = max(least, self._from + passed), min(most, self._to + passed)
-            if low <= high:
-                break
-        else:
-            low, high = least, most
-            self._likely = max(most - least, _SOON) / self._seconds
-            if self._likely < _UNLIKELY:
-                return
-        self._from, self._to = low, high
-        self._before = self._inside = self._after = 0
+    def forget(self, share: float) -> None:
+        for windows in self.rows:
+            windows.forget(share)
 
 
-def _limit(count: float) -> float:
+def limit_of(count: float) -> float:
     """The lowest limit with which one more than ``count`` is served."""
-    return max(count + _BLURRED, _FEWEST)
+    return max(count + BLURRED, _FEWEST)
 
 
 def _read_counts(value: object) -> str:
-    if (
-        not isinstance(value, str)
-        or len(value) != _PARTS + 1
-        or not set(value) <= set(_DIGITS)
-    ):
+    every = value[: _PARTS + 1] if isinstance(value, str) else ""
+    for zeros, name in _ZEROS.items():
+        every = every.replace(name, zeros)
+    if len(every) != _PARTS + 1 or not set(every) <= set(_DIGITS):
         raise ValueError(f"not a window of {_PARTS} parts: {value!r:.80}")
-    return value
+    return every
