@@ -32,7 +32,7 @@ _LONGEST = 1000
 _KIND = "kind"
 
 # Of an array, whole tenths are saved, which is exact enough, and each as the difference
-# from the one before, which is short. Where nothing changes any more, it ends.
+# from the one before, which is short. Zeros at the end are left out.
 _PARTS = 10
 
 # Other numbers are saved with this many digits: a time since 1970 is exact to
@@ -166,7 +166,7 @@ def _tuple_of(kinds: tuple[Kind, ...]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def row_of(count: int, kind: Kind) -> Callable[[Any], array[float]]:
-    """Read an array of ``count`` numbers."""
+    """Read an array of ``count`` numbers; differences that are left out are 0."""
 
     def read(value: Any) -> array[float]:
         if not isinstance(value, list) or len(value) > count:

@@ -111,9 +111,10 @@ class FailingPages:
         if placement is None:
             self._warn(request, refusal)
             return False
+        placement.put_on(copy)
         known = (failures.refused_at, failures.times, failures.since)
         facts = {**refusal.earlier, _FAILURES: [*known, failures.witnessed]}
-        mark_page(self._crawler, copy, facts, placement)
+        mark_page(self._crawler, copy, facts)
         return True
 
     def _placement(

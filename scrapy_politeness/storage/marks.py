@@ -95,15 +95,7 @@ def leave_the_scheduler(request: Request) -> None:
     _unmark(request, _PLACE, _FILTERED)  # a queue of others leaves the place there
 
 
-def mark_page(
-    crawler: Crawler,
-    request: Request,
-    facts: Mapping[str, Any],
-    placement: Placement | None = None,
-) -> None:
-    """Note what is known of its page and, if given, its place in the scheduler."""
-    if placement is not None:
-        placement.put_on(request)
+def mark_page(crawler: Crawler, request: Request, facts: Mapping[str, Any]) -> None:
     _mark(request, **{_PAGE: [_fingerprint(crawler, request), facts]})
 
 

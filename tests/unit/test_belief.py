@@ -11,13 +11,15 @@ import pytest
 
 from scrapy_politeness.core.governor.belief import Belief
 from scrapy_politeness.core.governor.bounds import Bounds
+from scrapy_politeness.core.governor.buckets import Buckets
 from scrapy_politeness.core.governor.cells import CELLS
 from scrapy_politeness.core.governor.control_law import Governor, Phase
+from scrapy_politeness.core.governor.windows import SlidingWindows
 from scrapy_politeness.core.learned import Learned
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.core.quota import Quota
 from scrapy_politeness.core.slot import Slot
-from scrapy_politeness.core.snapshot import freeze, thaw
+from scrapy_politeness.core.snapshot import finite, freeze, row_of, thaw
 from scrapy_politeness.simulator import (
     ConnectionLimit,
     Downtime,
@@ -348,7 +350,7 @@ def test_a_damaged_cell_is_refused() -> None:
     sound = freeze(Belief(1.0, 1.0, 0.0))
     for value in (math.inf, math.nan, "x", None):
         damaged = json.loads(json.dumps(sound))
-        damaged["_evidence"][3][4] = value
+        damaged["_evidence"][3] = [value]
         with pytest.raises(ValueError, match=r"number|bank|finite|range"):
             thaw(Belief(1.0, 1.0, 0.0), damaged)
 
@@ -360,11 +362,58 @@ def damaged_belief(**values: object) -> Belief:
 
 def test_something_is_left_to_believe_in_whatever_luck_was_written_down() -> None:
     luck = freeze(Belief(1.0, 1.0, 0.0))["_luck"]
-    many = [[10**9] * len(cells) for cells in luck["_counts"]]
+    many = [[10**9] * CELLS] * len(luck["_counts"])
     belief = damaged_belief(_luck={**luck, "_counts": many, "_unpaid": 10**9})
     assert 0 <= belief.chance(1.0) <= 1
     assert belief.quantiles(0.1)
     belief.leak(1.0)
+
+
+WINDOW = SlidingWindows(1.0)
+
+
+@pytest.mark.parametrize(
+    "counts", ["0" * 202, "0" * 201 + "x", "Z" * 201, "A" * 100 + "00", "", None, []]
+)
+def test_a_window_that_cannot_have_been_written_down_is_not_read(
+    counts: object,
+) -> None:
+    with pytest.raises(ValueError, match="not a window"):
+        thaw(SlidingWindows(1.0), {**freeze(WINDOW), "counts": counts})
+
+
+@pytest.mark.parametrize("empty", [0, 1, 26, 27, 28, 54, 55, 201])
+def test_windows_are_written_down_with_all_their_gaps(empty: int) -> None:
+    counts = "0" * empty + "7" * (201 - empty)
+    here = thaw(SlidingWindows(1.0), {**freeze(WINDOW), "counts": counts})
+    there = thaw(SlidingWindows(1.0), json.loads(json.dumps(freeze(here))))
+    assert there.rate == here.rate == 7 * (201 - empty)
+    assert freeze(there) == freeze(here)
+
+
+def test_windows_run_on_after_a_journey() -> None:
+    here = Belief(2.0, 1.0, 0.0)
+    for nth in range(40):
+        here.served(nth / 2)
+    there = thaw(Belief(1.0, 1.0, 0.0), json.loads(json.dumps(freeze(here))))
+    for nth in range(40, 200):
+        here.served(nth / 2)
+        there.served(nth / 2)
+    assert there.goodput == here.goodput > 1.9
+
+
+def test_a_full_bucket_is_still_full_after_a_journey() -> None:
+    here = Buckets(CELLS, (1.02, 1.5, 6.0))
+    there = thaw(Buckets(CELLS, (1.02, 1.5, 6.0)), json.loads(json.dumps(freeze(here))))
+    assert not any(map(any, there.empty([1.0] * CELLS, 0.0)))
+
+
+def test_an_array_may_be_shorter_where_it_is_written_down() -> None:
+    read = row_of(4, finite)
+    assert list(read([])) == [0.0] * 4
+    assert list(read([1])) == [0.1] * 4
+    with pytest.raises(ValueError, match="at most 4"):
+        read([0] * 5)
 
 
 def test_a_clock_that_stands_still_costs_no_belief() -> None:
@@ -377,10 +426,9 @@ def test_a_clock_that_stands_still_costs_no_belief() -> None:
 
 def test_buckets_that_were_written_down_in_disorder_do_no_harm() -> None:
     sound = freeze(Belief(1.0, 1.0, 0.0))
-    rows = len(sound["_buckets"]["least"])
-    least = [-100, *(100 * (-1) ** cell for cell in range(1, CELLS))]
-    buckets = {"least": [least] * rows, "most": [[53] * CELLS] * rows}
-    belief = damaged_belief(_buckets=buckets)
+    rows = len(sound["_buckets"]["missing"])
+    missing = [-100, *(100 * (-1) ** cell for cell in range(1, CELLS))]
+    belief = damaged_belief(_buckets={"missing": [missing] * rows})
     for _ in range(50):
         belief.served(0.0)
     assert 0 <= belief.chance(1.0) <= 1

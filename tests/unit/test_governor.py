@@ -21,6 +21,7 @@ from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.simulator import (
     ConnectionLimit,
     FixedWindow,
+    QueueingServer,
     Results,
     RetryAfter,
     SlidingWindow,
@@ -225,6 +226,16 @@ def test_the_limit_is_reached_quickly_from_a_slow_start(
     assert median(report.reached_at or 180.0 for report in reports) <= 80.0
     assert median(report.refused_until_reached for report in reports) <= 8
     assert min(report.efficiency for report in reports) > 0.5
+
+
+@pytest.mark.parametrize("seed", range(22, 26))
+def test_when_all_that_is_under_way_fails_it_is_no_accident(seed: int) -> None:
+    """A queue that was too slow from the start, before an answer could show it."""
+    bounds = Bounds(start_rate=5.0, max_rate=100.0)
+    slot = Slot("example.org", bounds, spacing=0.0, concurrency=16)
+    server = QueueingServer(2.0, workers=1, variation=0.2, seed=seed)
+    report = simulate([slot], server, seconds=1200.0, seed=seed, timeout=3.0)
+    assert report.efficiency > 0.8
 
 
 @pytest.mark.parametrize("server", [FixedWindow(120, 60.0), SlidingWindow(120, 60.0)])

@@ -5,8 +5,8 @@ Theory of operation
 Each *cell* of the bank is a guess: the limit lies between two rates, and it is kept by
 a token bucket with a burst between two sizes, or by a sliding window of some length,
 which may count what it refuses, too, or minute by minute. The cell runs that limiter
-(``buckets``, ``windows``) along with the real requests. So each cell predicts what the
-host does next, and is worth as much as its predictions were.
+(``buckets``, ``windows``, ``fixed_windows``) along with the real requests. So each cell
+predicts what the host does next, and is worth as much as its predictions were.
 
 ==========  ==========================  =============================================
 the host    the cell's limiter          the cell's evidence
@@ -69,8 +69,8 @@ from scrapy_politeness.core.snapshot import (
 if TYPE_CHECKING:
     from scrapy_politeness.core.governor.luck import Chances
 
-# The bursts between which a cell's lies. Most limiters let 1 to 100 through at once;
-# and with exactly one token, a request that travels a little faster was never served.
+# The bursts between which a cell's lies. Most limiters let 1 to 100 through at once; a
+# burst of exactly 1 would be ruled out by a request that merely travels faster.
 _BURSTS = (1.02, 1.5, 6.0, 25.0, 128.0)
 
 # Seconds: of those hosts that count by windows, most have one of these.
@@ -80,13 +80,14 @@ _WINDOWS = (1.0, 10.0, 60.0)
 _FIXED = 60.0
 
 # Some limiters explain nearly anything at first: those that let one through at a time,
-# and those that count by the minute. So they have to prove themselves by so much.
+# and those that count by the minute. They begin with this much less evidence, as a
+# natural logarithm.
 _RARE_ONE = 3.0
 _RARE_FIXED = 4.0
 
 # The rows of evidence: first those of the buckets, then those of the windows.
-_WINDOWS_FROM = len(_BURSTS) - 1
-_ROWS = _WINDOWS_FROM + len(_WINDOWS) + 1
+_FIRST_WINDOWS = len(_BURSTS) - 1
+_ROWS = _FIRST_WINDOWS + len(_WINDOWS) + 1
 
 # How much less likely a limit is with each factor of e below the start rate, at first,
 # as a natural logarithm: somebody has chosen that with hosts like this one in mind.
@@ -169,13 +170,14 @@ class Belief:
         self._buckets = Buckets(CELLS, _BURSTS)
         self._windows = [SlidingWindows(seconds) for seconds in _WINDOWS]
         self._fixed = FixedWindows(_FIXED)
+        # The same objects: a state from outside is read into them.
         self._all_windows = WindowRows((*self._windows, self._fixed))
         prior = [
             _BELOW_START * min(0.0, math.log(limit / start_rate))
             for limit in self._limits
         ]
         rare = [_RARE_ONE, *[0.0] * (_ROWS - 2), _RARE_FIXED]
-        self._evidence = [row(value - less for value in prior) for less in rare]
+        self._evidence = [row(value - rarity for value in prior) for rarity in rare]
         self._luck = Luck(_ROWS, CELLS)
         # Requests that were served, but have not been looked at, the last at _until.
         self._at = self._until = now
@@ -249,19 +251,26 @@ class Belief:
         return self._expected(self._chances(at, 0.0, said=None))[1]
 
     def refused(
-        self, at: float, otherwise: float = 0.0, *, said: bool = False
+        self,
+        at: float,
+        otherwise: float = 0.0,
+        *,
+        said: bool = False,
+        alone: bool = True,
     ) -> float:
         """A request that was sent then was refused; return how likely it was a limit
-        that made the host do so."""
+        that made the host do so. Unless it was ``alone``, those beside it were refused
+        as well, which bad luck does much more seldom: that counts twice."""
         chances = self._chances(at, otherwise, said)
-        by_limit, by_any = self._expected(chances)
+        counted = chances if alone else [[*map(_twice, cells)] for cells in chances]
+        by_limit, by_any = self._expected(counted)
         self._buckets.fill(self._limits, max(0.0, at - self._at))
         self._at = self._until = max(self._at, at)
-        for evidence, of_row in zip(self._evidence, chances, strict=True):
+        for evidence, of_row in zip(self._evidence, counted, strict=True):
             for cell, (_, chance) in enumerate(of_row):
                 evidence[cell] += math.log(chance)
         self._all_windows.refuse(
-            self._limits, at, self._evidence[_WINDOWS_FROM:], self._refused
+            self._limits, at, self._evidence[_FIRST_WINDOWS:], self._refused
         )
         if said:
             self.add_refused(at)
@@ -404,7 +413,7 @@ class Belief:
         self._luck.served(count)
         self._since_leak += count
         self._buckets.serve(self._limits, seconds, count, self._evidence)
-        self._all_windows.serve(self._limits, count, self._evidence[_WINDOWS_FROM:])
+        self._all_windows.serve(self._limits, count, self._evidence[_FIRST_WINDOWS:])
 
     def _expected(self, chances: Chances) -> tuple[float, float]:
         """How likely a refusal is because of a limit, and for any reason."""
@@ -453,6 +462,11 @@ class Belief:
             row(max(value - best, _WORST) for value in cells)
             for cells in self._evidence
         ]
+
+
+def _twice(chances: tuple[float, float]) -> tuple[float, float]:
+    luck, any_reason = chances
+    return luck * luck, any_reason * any_reason
 
 
 def _rate(value: object) -> float:

@@ -16,7 +16,7 @@ from scrapy_politeness.core.snapshot import finite, listing, row, row_of
 
 if TYPE_CHECKING:
     from array import array
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 # No two requests travel equally fast: a token may be a little late.
 _TOKEN = 1.005
@@ -27,21 +27,36 @@ MOST_MISSING = 2.0
 
 
 class Buckets:
-    """Token buckets of all rates, a row of them for each two neighbouring ``bursts``
-    that theirs lie between. Of each cell, the one that holds the ``least`` is run, and
-    the one that holds the ``most``."""
+    """One row of token buckets, of all rates, for each pair of neighbouring ``bursts``.
+    Each cell runs the bucket that holds the least and the one that holds the most."""
 
-    __slots__ = ("_bursts", "least", "most")
+    __slots__ = ("_bursts", "_least", "_most")
 
     def __init__(self, cells: int, bursts: Sequence[float]) -> None:
         self._bursts = list(pairwise(bursts))
-        self.least = [row([smallest] * cells) for smallest, _ in self._bursts]
-        self.most = [row([largest] * cells) for _, largest in self._bursts]
+        self._least = [row([smallest] * cells) for smallest, _ in self._bursts]
+        self._most = [row([largest] * cells) for _, largest in self._bursts]
 
     def shape(self) -> dict[str, object]:
-        cells = row_of(len(self.least[0]), finite)
-        rows = listing(*[cells] * len(self._bursts))
-        return {"least": rows, "most": rows}
+        cells = row_of(len(self._least[0]), finite)
+        return {"missing": listing(*[cells] * (2 * len(self._bursts)))}
+
+    @property
+    def missing(self) -> list[array[float]]:
+        """What each lacks of its burst: what is full stays so where that is rounded."""
+        return [
+            row(burst - held for held in cells)
+            for burst, cells in zip(self._all_bursts, self._all_rows, strict=True)
+        ]
+
+    @missing.setter
+    def missing(self, missing: Sequence[array[float]]) -> None:
+        held = [
+            row(burst - lacking for lacking in cells)
+            for burst, cells in zip(self._all_bursts, missing, strict=True)
+        ]
+        rows = len(self._bursts)
+        self._least, self._most = held[:rows], held[rows:]
 
     def serve(
         self,
@@ -53,15 +68,15 @@ class Buckets:
         """``count`` requests were served in the last ``seconds``: take the evidence
         from cells that would have refused one."""
         gains = [limit * seconds - count for limit in limits]
-        for place, (least, most) in enumerate(self._filled(gains, below=1)):
+        for place, (least, most) in enumerate(self._after(gains, below=1)):
             if least[0] < 0:
                 _contradict(least, most, evidence[place])
-            self.least[place], self.most[place] = row(least), row(most)
+            self._least[place], self._most[place] = row(least), row(most)
 
     def fill(self, limits: Sequence[float], seconds: float) -> None:
         gains = [limit * seconds for limit in limits]
-        for place, (least, most) in enumerate(self._filled(gains)):
-            self.least[place], self.most[place] = row(least), row(most)
+        for place, (least, most) in enumerate(self._after(gains)):
+            self._least[place], self._most[place] = row(least), row(most)
 
     def empty(self, limits: Sequence[float], seconds: float) -> list[list[float]]:
         """The share of each cell that refuses a request ``seconds`` from now."""
@@ -75,25 +90,35 @@ class Buckets:
                 else (_TOKEN - low) / (high - low)
                 for low, high in zip(least, most, strict=True)
             ]
-            for least, most in self._filled(gains)
+            for least, most in self._after(gains)
         ]
 
     def move(self, moved: Callable[[list[array[float]]], list[array[float]]]) -> None:
-        self.least, self.most = moved(self.least), moved(self.most)
+        self._least, self._most = moved(self._least), moved(self._most)
 
-    def _filled(
+    @property
+    def _all_bursts(self) -> list[float]:
+        return [low for low, _ in self._bursts] + [high for _, high in self._bursts]
+
+    @property
+    def _all_rows(self) -> list[array[float]]:
+        return self._least + self._most
+
+    def _after(
         self, gains: Sequence[float], below: float = 0.0
-    ) -> Iterator[tuple[list[float], list[float]]]:
-        """Of each row, what its buckets hold then, which is so much ``below`` the
-        burst at most."""
-        above = (*gains[1:], math.inf)
-        for least, most, (smallest, largest) in zip(
-            self.least, self.most, self._bursts, strict=True
-        ):
-            yield (
+    ) -> list[tuple[list[float], list[float]]]:
+        """What the buckets of each row hold after these gains of their cells, at most
+        so much ``below`` their burst."""
+        upper_gains = (*gains[1:], math.inf)
+        return [
+            (
                 _filled(least, gains, smallest - below),
-                _filled(most, above, largest - below),
+                _filled(most, upper_gains, largest - below),
             )
+            for least, most, (smallest, largest) in zip(
+                self._least, self._most, self._bursts, strict=True
+            )
+        ]
 
 
 def _filled(

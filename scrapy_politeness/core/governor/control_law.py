@@ -31,7 +31,7 @@ long as ``backoff`` finds right for a refusal that is likely to be meant. With t
 success after it the *moment* is over: the refusal is handed to the belief, together
 with what was sent around it, in the order of sending, and the rate is what that finds
 best. What was under way at the time of a cut was sent at the old rate: it does not cut
-again.
+again. But where most of that was refused as well, it was hardly bad luck.
 
 **Cycle.** A host that goes on refusing counts by windows, or is down. From the end of
 one such silence to the end of the next, a limiter of any kind serves exactly its limit:
@@ -96,6 +96,9 @@ _FIRST_REFUSAL = 0.05
 # host that is more likely than this to have no limit is treated as if it had none.
 _LIKELY = 0.5
 
+# A refusal is not alone if this many of those beside it were refused as well.
+_MANY_BESIDE = 3
+
 # From this many failures without another reason, and this share of the requests, a
 # host is said to have bad luck.
 _UNLUCKY_TIMES = 5.0
@@ -120,6 +123,7 @@ class Governor:
     __slots__ = (
         "_backoff",
         "_belief",
+        "_beside",
         "_bounds",
         "_cut_at",
         "_cycle",
@@ -164,6 +168,9 @@ class Governor:
         self._otherwise = 0.0
         self._said = False
         self._later: list[float] = []
+        # Of those that were under way at its cut, how many more were refused as well
+        # than were served.
+        self._beside = 0
         self._cycle = Cycle()
         self._stated_quota = StatedQuota()
         # What the host allows, if that is known, and the share of the requests that
@@ -191,6 +198,7 @@ class Governor:
             "_otherwise": share,
             "_said": flag,
             "_later": series(finite),
+            "_beside": finite,
             "_cycle": part(self._cycle),
             "_stated_quota": part(self._stated_quota),
             "limit": optional(positive),
@@ -288,6 +296,7 @@ class Governor:
         verdict = outcome.verdict
         if verdict.calls_for_pause:
             if not is_current:
+                self._beside += permit.sent_at > self._refused_at
                 if self._belief is not None and outcome.speaks_of_rate:
                     self._belief.add_refused(permit.sent_at)
                 return Advice(outcome.wait or 0.0)
@@ -298,6 +307,7 @@ class Governor:
                 return Advice(self._backoff.refused(asked, chance, 1.0, waited, now))
             return self._refused(permit, outcome, now, chance, otherwise)
         if verdict is Verdict.SERVED:
+            self._beside -= not is_current and permit.sent_at > self._refused_at
             self._count(permit.sent_at)
             if is_current:
                 self._served(permit, outcome.quota, now)
@@ -444,7 +454,13 @@ class Governor:
         belief = self._belief
         if belief is None or self._refused_at == math.inf:
             return
-        cause = belief.refused(self._refused_at, self._otherwise, said=self._said)
+        cause = belief.refused(
+            self._refused_at,
+            self._otherwise,
+            said=self._said,
+            alone=self._beside < _MANY_BESIDE,
+        )
+        self._beside = 0
         self._refused_at = math.inf
         least = self._refused_rate * self._bounds.decrease_factor
         measured = self._cycle.end(now, idle)

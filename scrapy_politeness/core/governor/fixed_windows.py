@@ -1,5 +1,5 @@
-"""Model limiters, a row of them for all rates: windows that begin and end
-all at once.
+"""Model limiters, a row of them for all rates: fixed windows, each of which begins
+where the last one ends.
 
 What a row and its cells are is said of the token buckets.
 """

@@ -144,8 +144,8 @@ class Luck:
             full, self._counts, self._counts_said, strict=True
         ):
             chances.append([])
-            found = _found(counts, counts_said, said)
-            for share, times in zip(of_row, found, strict=True):
+            unlucky = _unlucky_counts(counts, counts_said, said)
+            for share, times in zip(of_row, unlucky, strict=True):
                 luck = min(times / total, _MOST)
                 luck += (1 - luck) * otherwise
                 chances[-1].append((luck, luck + (1 - luck) * by_limit * share))
@@ -160,9 +160,9 @@ class Luck:
         for counts, counts_said, of_row in zip(
             self._counts, self._counts_said, chances, strict=True
         ):
-            found = _found(counts, counts_said, said)
+            unlucky = _unlucky_counts(counts, counts_said, said)
             for cell, (times, (_, chance)) in enumerate(
-                zip(found, of_row, strict=True)
+                zip(unlucky, of_row, strict=True)
             ):
                 share = min(times / total, _MOST) / chance
                 counts[cell] += share
@@ -207,7 +207,7 @@ class Luck:
         return (counted + prior) / (self._limit_said + self._limit_silent + prior)
 
 
-def _found(
+def _unlucky_counts(
     counts: Sequence[float], counts_said: Sequence[float], said: bool | None
 ) -> list[float]:
     """How many refusals of that kind, or of any, each cell finds to be bad luck."""

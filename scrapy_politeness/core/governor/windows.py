@@ -30,11 +30,11 @@ BLURRED = 0.2
 _FEWEST = 5.0
 
 # A window is counted in this many parts. Each is one digit where the count is written
-# down; there are no more in a part at 100 requests per second. A capital letter stands
-# for a row of zeros, two for A.
+# down; there are no more in a part at 100 requests per second. A capital letter is a
+# run of zeros: A is two, Z is 27.
 _PARTS = 200
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
-_ZEROS = {"0" * length: name.upper() for length, name in enumerate(_DIGITS[10:], 2)}
+_ZEROS = {"0" * count: letter.upper() for count, letter in enumerate(_DIGITS[10:], 2)}
 _MANY_ZEROS = re.compile(f"0{{2,{len(_ZEROS) + 1}}}")
 
 # How likely it is that a window counts those as well that it refuses. They leave a
@@ -255,9 +255,10 @@ def limit_of(count: float) -> float:
 
 
 def _read_counts(value: object) -> str:
-    every = value[: _PARTS + 1] if isinstance(value, str) else ""
-    for zeros, name in _ZEROS.items():
-        every = every.replace(name, zeros)
+    is_short = isinstance(value, str) and len(value) <= _PARTS + 1
+    every = str(value) if is_short else ""
+    for zeros, letter in _ZEROS.items():
+        every = every.replace(letter, zeros)
     if len(every) != _PARTS + 1 or not set(every) <= set(_DIGITS):
         raise ValueError(f"not a window of {_PARTS} parts: {value!r:.80}")
     return every
