@@ -77,6 +77,10 @@ def _introduction(options: Namespace, missing: Sequence[str]) -> Iterator[str]:
         "silence."
     )
     yield (
+        "- Runs differ: of three on one machine, the averages below differed by up to "
+        "0.05. Crawlers that are closer to each other than that are equally good."
+    )
+    yield (
         f"- After {options.longest:.0f} seconds, a crawl was stopped. The careful "
         "start of scrapy-politeness from one request per second is a good part of so "
         "short a crawl, and its default maximum of ten is half of what they allow."
