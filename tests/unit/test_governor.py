@@ -228,6 +228,18 @@ def test_the_limit_is_reached_quickly_from_a_slow_start(
     assert min(report.efficiency for report in reports) > 0.5
 
 
+def test_what_was_sent_lately_tells_more_than_the_average() -> None:
+    """A crawl that was slower than it might have been meets a limit of 10 a second."""
+    governor = Governor(Bounds(max_rate=10.0))
+    for nth in range(200):
+        answer(governor, SERVED, 0.3 * nth)
+    for nth in range(10):
+        answer(governor, SERVED, 60.0 + nth / 11)
+    answer(governor, REFUSED, 60.0 + 10 / 11)
+    answer(governor, SERVED, 63.0)
+    assert governor.likely_limit == pytest.approx(10.0, rel=0.2)
+
+
 @pytest.mark.parametrize("seed", range(22, 26))
 def test_when_all_that_is_under_way_fails_it_is_no_accident(seed: int) -> None:
     """A queue that was too slow from the start, before an answer could show it."""

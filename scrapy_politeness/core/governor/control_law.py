@@ -86,7 +86,10 @@ _SUCCESSES = 10
 # What is known less exactly than by this factor, as a natural logarithm, is not known.
 _WIDEST = 3.0
 
-# Of one level of the search, at most this many requests are remembered.
+# How exactly the search is remembered: the last requests in so many stretches of so
+# many each, and of all before them at most the last number.
+_MOST_STRETCHES = 12
+_STRETCH = 10
 _MOST_REPLAYED = 600
 
 # How likely the rate is to blame for the first refusal of a host.
@@ -129,13 +132,13 @@ class Governor:
         "_cycle",
         "_goal",
         "_later",
-        "_levels",
         "_otherwise",
         "_refused_at",
         "_refused_rate",
         "_said",
         "_since",
         "_stated_quota",
+        "_stretches",
         "_successes",
         "is_recovering",
         "limit",
@@ -154,8 +157,8 @@ class Governor:
         # Since when the rate is what it is, and the successes since then.
         self._since = -math.inf
         self._successes = 0
-        # Of the search, at each rate: since when, and how many were served.
-        self._levels: list[tuple[float, int]] = []
+        # Of the search: since when, and how many were served then.
+        self._stretches: list[tuple[float, int]] = []
         self._cut_at = -math.inf
         self._backoff = Backoff(bounds.backoff_base, bounds.backoff_max)
         # None until the first refusal.
@@ -189,7 +192,7 @@ class Governor:
             "is_recovering": flag,
             "_since": number,
             "_successes": whole,
-            "_levels": series(finite, whole),
+            "_stretches": series(finite, whole),
             "_cut_at": number,
             "_backoff": part(self._backoff),
             "_belief": optional(part(Belief(1.0, 1.0, 0.0))),
@@ -319,13 +322,23 @@ class Governor:
     def _count(self, sent_at: float) -> None:
         self._cycle.served(sent_at)
         if self._belief is None:
-            since, served = self._levels.pop() if self._levels else (sent_at, 0)
-            self._levels.append((since, served + 1))
+            self._remember(sent_at)
             return
         if sent_at > self._refused_at:
             self._later.append(sent_at)
         else:
             self._belief.served(sent_at)
+
+    def _remember(self, sent_at: float) -> None:
+        """Until the first refusal. Crawls idle now and then: a count says little."""
+        stretches = self._stretches
+        if not stretches or stretches[-1][1] >= _STRETCH:
+            stretches.append((sent_at, 0))
+        since, served = stretches[-1]
+        stretches[-1] = since, served + 1
+        if len(stretches) > _MOST_STRETCHES:
+            (since, served), (_, more) = stretches[:2]
+            stretches[:2] = [(since, served + more)]
 
     def _served(self, permit: Permit, quota: Quota | None, now: float) -> None:
         self._backoff.served()
@@ -358,7 +371,6 @@ class Governor:
         self._successes = 0
         self._goal = self._bounds.within(self._goal * DOUBLE)
         self._go(self._goal, now)
-        self._levels.append((now, 0))
 
     def _steer(self, now: float, least: float = 0.0, most: float = math.inf) -> None:
         """Aim at the best rate that is believed in now, between these."""
@@ -434,18 +446,18 @@ class Governor:
         """Of a crawl that does not keep up with its pace."""
         if self._belief is not None:
             return self._belief.recent_rate
-        since, served = self._levels[-1] if self._levels else (at, 0)
+        since, served = self._stretches[-1] if self._stretches else (at, 0)
         return served / (at - since) if served and at > since else math.inf
 
     def _first_belief(self, rate: float, at: float) -> Belief:
         """The first refusal: what was served on the way there is known."""
-        began_at = self._levels[0][0] if self._levels else at
+        began_at = self._stretches[0][0] if self._stretches else at
         belief = Belief(rate, self._bounds.start_rate, began_at)
-        ends = [start for start, _ in self._levels[1:]]
-        for (start, served), end in zip(self._levels, [*ends, at], strict=False):
+        ends = [start for start, _ in self._stretches[1:]]
+        for (start, served), end in zip(self._stretches, [*ends, at], strict=False):
             for number_of in range(min(served, _MOST_REPLAYED), 0, -1):
                 belief.served(end - number_of * (end - start) / served)
-        self._levels = []
+        self._stretches = []
         return belief
 
     def _learn(self, now: float, idle: float = 0.0) -> None:
