@@ -6,7 +6,9 @@ import asyncio
 import re
 import socket
 import sys
+from collections import deque
 from functools import cached_property, lru_cache, partial
+from types import MethodType
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import SplitResult
 
@@ -30,6 +32,11 @@ if TYPE_CHECKING:
     from scrapy.http import Response
 
 _T = TypeVar("_T")
+
+# Scrapy reads the source of each callback, and remembers what it found there only as
+# long as that very method object exists, which is as long as its request does. So some
+# are kept: a crawl would read the same source for every third page otherwise.
+_CALLBACKS = 100
 
 _SLOT = "download_slot"
 # Marks a slot that the downloader itself wrote into a request's meta. A redirect or a
@@ -57,6 +64,7 @@ _LOCAL_SCHEMES = frozenset({"data", "file"})
 class Engine:
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
+        self._callbacks: deque[MethodType] = deque(maxlen=_CALLBACKS)
 
     @cached_property
     def _downloader(self) -> Downloader:
@@ -198,6 +206,8 @@ class Engine:
     def take_over(self, request: Request, key: str, concurrency: int) -> None:
         """Leave the pacing of this request to the gate. Done for every request, since
         the downloader forgets idle slots and recreates them with DOWNLOAD_DELAY."""
+        if type(request.callback) is MethodType:
+            self._callbacks.append(request.callback)
         if HAS_THROTTLER:
             return  # it has nothing that would delay
         meta, downloader = request.meta, self._downloader

@@ -149,9 +149,10 @@ class Reporter:
     def _write(self, report: Report) -> None:
         if self._earlier is not None:
             report = merged(self._earlier, report, MOST_LISTED, MOST_PLOTTED)
-        write_report(report, self._path)
+        # First what the next run needs, in case this one is killed in between.
         if self._job is not None:
             _write_file(self._job, to_json(report))
+        write_report(report, self._path)
 
     def _read_earlier(self) -> Report | None:
         if self._job is None:

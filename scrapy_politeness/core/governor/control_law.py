@@ -446,8 +446,10 @@ class Governor:
         """Of a crawl that does not keep up with its pace."""
         if self._belief is not None:
             return self._belief.recent_rate
-        since, served = self._stretches[-1] if self._stretches else (at, 0)
-        return served / (at - since) if served and at > since else math.inf
+        lately = self._stretches[-2:]
+        since = lately[0][0] if lately else at
+        served = sum(served for _, served in lately)
+        return served / (at - since) if at > since else math.inf
 
     def _first_belief(self, rate: float, at: float) -> Belief:
         """The first refusal: what was served on the way there is known."""
