@@ -6,7 +6,6 @@ import asyncio
 import re
 import socket
 import sys
-from collections import deque
 from functools import cached_property, lru_cache, partial
 from types import MethodType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -34,9 +33,10 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 # Scrapy reads the source of each callback, and remembers what it found there only as
-# long as that very method object exists, which is as long as its request does. So some
-# are kept: a crawl would read the same source for every third page otherwise.
-_CALLBACKS = 100
+# long as that very method object exists, which as a rule is as long as its request. So
+# all requests with the same method of the spider share one object, of at most this many
+# methods.
+_MOST_METHODS = 100
 
 _SLOT = "download_slot"
 # Marks a slot that the downloader itself wrote into a request's meta. A redirect or a
@@ -64,7 +64,7 @@ _LOCAL_SCHEMES = frozenset({"data", "file"})
 class Engine:
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
-        self._callbacks: deque[MethodType] = deque(maxlen=_CALLBACKS)
+        self._methods: dict[Any, MethodType] = {}
 
     @cached_property
     def _downloader(self) -> Downloader:
@@ -206,8 +206,7 @@ class Engine:
     def take_over(self, request: Request, key: str, concurrency: int) -> None:
         """Leave the pacing of this request to the gate. Done for every request, since
         the downloader forgets idle slots and recreates them with DOWNLOAD_DELAY."""
-        if type(request.callback) is MethodType:
-            self._callbacks.append(request.callback)
+        self._share_callback(request)
         if HAS_THROTTLER:
             return  # it has nothing that would delay
         meta, downloader = request.meta, self._downloader
@@ -218,6 +217,15 @@ class Engine:
             _, slot = downloader._get_slot(request)
         slot.delay = 0
         slot.concurrency = concurrency
+
+    def _share_callback(self, request: Request) -> None:
+        callback = request.callback
+        if (
+            type(callback) is MethodType
+            and callback.__self__ is self._crawler.spider
+            and len(self._methods) < _MOST_METHODS
+        ):
+            request.callback = self._methods.setdefault(callback.__func__, callback)
 
     async def resolve(self, host: str) -> str | None:
         """Return an address of the host; None if it has none."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 from scrapy import Request, signals
 from scrapy.exceptions import DontCloseSpider
+from scrapy.utils import misc
 from scrapy.utils.asyncio import call_later
 
 from tests.support.crawl import STOCK, crawl, start_crawl
@@ -290,3 +293,23 @@ def test_one_page_leads_to_the_next_without_waiting_for_a_heartbeat(
     result = crawl(Chain, urls=server.page_urls(), settings=settings)
     assert len(result.items) == 10
     assert max(server.gaps()) < 4  # the heartbeat comes every 5 s
+
+
+class Watched(Pages):
+    """Counts how often Scrapy looks into a callback."""
+
+    async def start(self) -> AsyncIterator[Request]:
+        misc.inspect = Mock(wraps=inspect)  # type: ignore[attr-defined]
+        async for request in super().start():
+            yield request
+
+    def closed(self, reason: str) -> None:
+        assert self.crawler.stats is not None
+        count = misc.inspect.isgeneratorfunction.call_count  # type: ignore[attr-defined]
+        self.crawler.stats.set_value("looked_into", count)
+
+
+def test_scrapy_looks_into_a_callback_only_once(site: Callable[..., Site]) -> None:
+    result = crawl(Watched, urls=site(30).page_urls(), settings=fixed(100))
+    assert len(result.items) == 30
+    assert result.stats["looked_into"] == 1

@@ -354,7 +354,11 @@ def test_a_slow_robots_txt_keeps_the_order(
         pages = [*first.page_urls(OTHER), *pages]
     result = crawl(spider, urls=pages, settings=settings)
     assert len(result.items) == 8
-    paths = [f"/page/{number}" for number in range(8)]
+    robots, *paths = (a.path for a in server.arrivals)
+    assert robots == "/robots.txt"
+    order = [int(path.removeprefix("/page/")) for path in paths]
     if spider is Follow:
-        paths.reverse()
-    assert [a.path for a in server.arrivals] == ["/robots.txt", *paths]
+        order.reverse()
+    # On a busy machine, two that were sent after each other may change places.
+    assert sorted(order) == list(range(8))
+    assert all(abs(number - place) <= 1 for place, number in enumerate(order))

@@ -118,7 +118,7 @@ def test_no_raise_while_the_pace_is_not_what_limits() -> None:
 
 def test_a_single_timeout_halves_the_rate_for_a_moment_only() -> None:
     governor = Governor(BOUNDS)
-    now = serve(governor, 300)
+    now = serve(governor, 300) + 0.2
     before = governor.rate
     governor.observe(Permit(now, paced=True), TIMED_OUT, now + 1, 0.0)
     assert governor.rate == before / 2

@@ -260,7 +260,7 @@ class Belief:
     ) -> float:
         """A request that was sent then was refused; return how likely it was a limit
         that made the host do so. Unless it was ``alone``, those beside it were refused
-        as well, which bad luck does much more seldom: that counts twice."""
+        as well, which bad luck does far less often: that counts twice."""
         chances = self._chances(at, otherwise, said)
         counted = chances if alone else [[*map(_twice, cells)] for cells in chances]
         by_limit, by_any = self._expected(counted)

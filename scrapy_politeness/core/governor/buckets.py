@@ -43,7 +43,8 @@ class Buckets:
 
     @property
     def missing(self) -> list[array[float]]:
-        """What each lacks of its burst: what is full stays so where that is rounded."""
+        """How much each bucket lacks. It is saved instead of what each holds, so that
+        rounding leaves a full bucket full."""
         return [
             row(burst - held for held in cells)
             for burst, cells in zip(self._all_bursts, self._all_rows, strict=True)
@@ -107,8 +108,8 @@ class Buckets:
     def _after(
         self, gains: Sequence[float], below: float = 0.0
     ) -> list[tuple[list[float], list[float]]]:
-        """What the buckets of each row hold after these gains of their cells, at most
-        so much ``below`` their burst."""
+        """What the buckets of each row hold after these gains of their cells, capped
+        at ``below`` under their burst."""
         upper_gains = (*gains[1:], math.inf)
         return [
             (

@@ -31,7 +31,7 @@ long as ``backoff`` finds right for a refusal that is likely to be meant. With t
 success after it the *moment* is over: the refusal is handed to the belief, together
 with what was sent around it, in the order of sending, and the rate is what that finds
 best. What was under way at the time of a cut was sent at the old rate: it does not cut
-again. But where most of that was refused as well, it was hardly bad luck.
+again. But where hardly any of that was served, it was hardly bad luck.
 
 **Cycle.** A host that goes on refusing counts by windows, or is down. From the end of
 one such silence to the end of the next, a limiter of any kind serves exactly its limit:
@@ -46,6 +46,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.governor.aim import DOUBLE, UNDER, Aim
@@ -86,10 +87,11 @@ _SUCCESSES = 10
 # What is known less exactly than by this factor, as a natural logarithm, is not known.
 _WIDEST = 3.0
 
-# How exactly the search is remembered: the last requests in so many stretches of so
-# many each, and of all before them at most the last number.
-_MOST_STRETCHES = 12
+# The search is remembered in stretches of this many requests each, at most the second
+# number of them: older ones are merged, and of those at most the last number are run
+# through the models at the first refusal.
 _STRETCH = 10
+_MOST_STRETCHES = 12
 _MOST_REPLAYED = 600
 
 # How likely the rate is to blame for the first refusal of a host.
@@ -99,8 +101,9 @@ _FIRST_REFUSAL = 0.05
 # host that is more likely than this to have no limit is treated as if it had none.
 _LIKELY = 0.5
 
-# A refusal is not alone if this many of those beside it were refused as well.
-_MANY_BESIDE = 3
+# A refusal is not alone if at least this many more of those that were in flight with it
+# were refused than served.
+_MANY_REFUSED = 3
 
 # From this many failures without another reason, and this share of the requests, a
 # host is said to have bad luck.
@@ -126,14 +129,15 @@ class Governor:
     __slots__ = (
         "_backoff",
         "_belief",
-        "_beside",
         "_bounds",
         "_cut_at",
         "_cycle",
         "_goal",
+        "_in_flight_until",
         "_later",
         "_otherwise",
         "_refused_at",
+        "_refused_in_flight",
         "_refused_rate",
         "_said",
         "_since",
@@ -157,7 +161,8 @@ class Governor:
         # Since when the rate is what it is, and the successes since then.
         self._since = -math.inf
         self._successes = 0
-        # Of the search: since when, and how many were served then.
+        # Stretches of the search: when the last request of each was sent, and how many
+        # were served in it. The first stretch is the very first request.
         self._stretches: list[tuple[float, int]] = []
         self._cut_at = -math.inf
         self._backoff = Backoff(bounds.backoff_base, bounds.backoff_max)
@@ -171,9 +176,10 @@ class Governor:
         self._otherwise = 0.0
         self._said = False
         self._later: list[float] = []
-        # Of those that were under way at its cut, how many more were refused as well
-        # than were served.
-        self._beside = 0
+        # Until when requests were sent that were in flight with it, and how many more
+        # of them were refused than served.
+        self._in_flight_until = -math.inf
+        self._refused_in_flight = 0
         self._cycle = Cycle()
         self._stated_quota = StatedQuota()
         # What the host allows, if that is known, and the share of the requests that
@@ -201,7 +207,8 @@ class Governor:
             "_otherwise": share,
             "_said": flag,
             "_later": series(finite),
-            "_beside": finite,
+            "_in_flight_until": number,
+            "_refused_in_flight": finite,
             "_cycle": part(self._cycle),
             "_stated_quota": part(self._stated_quota),
             "limit": optional(positive),
@@ -299,7 +306,8 @@ class Governor:
         verdict = outcome.verdict
         if verdict.calls_for_pause:
             if not is_current:
-                self._beside += permit.sent_at > self._refused_at
+                if verdict.is_overload and self._was_in_flight(permit):
+                    self._refused_in_flight += 1
                 if self._belief is not None and outcome.speaks_of_rate:
                     self._belief.add_refused(permit.sent_at)
                 return Advice(outcome.wait or 0.0)
@@ -310,7 +318,8 @@ class Governor:
                 return Advice(self._backoff.refused(asked, chance, 1.0, waited, now))
             return self._refused(permit, outcome, now, chance, otherwise)
         if verdict is Verdict.SERVED:
-            self._beside -= not is_current and permit.sent_at > self._refused_at
+            if self._was_in_flight(permit):
+                self._refused_in_flight -= 1
             self._count(permit.sent_at)
             if is_current:
                 self._served(permit, outcome.quota, now)
@@ -318,6 +327,11 @@ class Governor:
         if outcome.quota is not None and is_current:
             wait = max(wait, self._heed(outcome.quota, now))
         return Advice(wait)
+
+    def _was_in_flight(self, permit: Permit) -> bool:
+        """Tell whether it was sent after the one that was refused, and before that was
+        known."""
+        return self._refused_at < permit.sent_at < self._in_flight_until
 
     def _count(self, sent_at: float) -> None:
         self._cycle.served(sent_at)
@@ -332,13 +346,14 @@ class Governor:
     def _remember(self, sent_at: float) -> None:
         """Until the first refusal. Crawls idle now and then: a count says little."""
         stretches = self._stretches
-        if not stretches or stretches[-1][1] >= _STRETCH:
-            stretches.append((sent_at, 0))
-        since, served = stretches[-1]
-        stretches[-1] = since, served + 1
+        if len(stretches) < 2 or stretches[-1][1] >= _STRETCH:
+            stretches.append((-math.inf, 0))
+        until, served = stretches[-1]
+        before = stretches[-2][0] if len(stretches) > 1 else until
+        stretches[-1] = max(before, until, sent_at), served + 1
         if len(stretches) > _MOST_STRETCHES:
-            (since, served), (_, more) = stretches[:2]
-            stretches[:2] = [(since, served + more)]
+            (_, served), (until, more) = stretches[1:3]
+            stretches[1:3] = [(until, served + more)]
 
     def _served(self, permit: Permit, quota: Quota | None, now: float) -> None:
         self._backoff.served()
@@ -411,6 +426,8 @@ class Governor:
                 cause = self._belief.cause(permit.sent_at, otherwise, said=said)
                 meant = max(cause, otherwise) ** 2
             self._refused_at = permit.sent_at
+            self._in_flight_until = now
+            self._refused_in_flight = 0
             self._refused_rate = rate
             self._otherwise = otherwise
             self._said = said
@@ -446,18 +463,19 @@ class Governor:
         """Of a crawl that does not keep up with its pace."""
         if self._belief is not None:
             return self._belief.recent_rate
-        lately = self._stretches[-2:]
+        lately = self._stretches[-3:]
         since = lately[0][0] if lately else at
-        served = sum(served for _, served in lately)
-        return served / (at - since) if at > since else math.inf
+        sent = sum(served for _, served in lately[1:]) + 1
+        return sent / (at - since) if at > since else math.inf
 
     def _first_belief(self, rate: float, at: float) -> Belief:
         """The first refusal: what was served on the way there is known."""
-        began_at = self._stretches[0][0] if self._stretches else at
-        belief = Belief(rate, self._bounds.start_rate, began_at)
-        ends = [start for start, _ in self._stretches[1:]]
-        for (start, served), end in zip(self._stretches, [*ends, at], strict=False):
-            for number_of in range(min(served, _MOST_REPLAYED), 0, -1):
+        stretches = self._stretches[-_MOST_STRETCHES:]
+        belief = Belief(
+            rate, self._bounds.start_rate, stretches[0][0] if stretches else at
+        )
+        for (start, _), (end, served) in pairwise(stretches):
+            for number_of in range(min(served, _MOST_REPLAYED) - 1, -1, -1):
                 belief.served(end - number_of * (end - start) / served)
         self._stretches = []
         return belief
@@ -472,9 +490,8 @@ class Governor:
             self._refused_at,
             self._otherwise,
             said=self._said,
-            alone=self._beside < _MANY_BESIDE,
+            alone=self._refused_in_flight < _MANY_REFUSED,
         )
-        self._beside = 0
         self._refused_at = math.inf
         least = self._refused_rate * self._bounds.decrease_factor
         measured = self._cycle.end(now, idle)
