@@ -46,7 +46,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import Enum
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.governor.aim import DOUBLE, UNDER, Aim
@@ -161,8 +160,8 @@ class Governor:
         # Since when the rate is what it is, and the successes since then.
         self._since = -math.inf
         self._successes = 0
-        # Stretches of the search: when the last request of each was sent, and how many
-        # were served in it. The first stretch is the very first request.
+        # Stretches of the search: when each began, and how many requests were served
+        # in it.
         self._stretches: list[tuple[float, int]] = []
         self._cut_at = -math.inf
         self._backoff = Backoff(bounds.backoff_base, bounds.backoff_max)
@@ -346,14 +345,13 @@ class Governor:
     def _remember(self, sent_at: float) -> None:
         """Until the first refusal. Crawls idle now and then: a count says little."""
         stretches = self._stretches
-        if len(stretches) < 2 or stretches[-1][1] >= _STRETCH:
-            stretches.append((-math.inf, 0))
-        until, served = stretches[-1]
-        before = stretches[-2][0] if len(stretches) > 1 else until
-        stretches[-1] = max(before, until, sent_at), served + 1
+        if not stretches or stretches[-1][1] >= _STRETCH:
+            stretches.append((sent_at, 0))
+        since, served = stretches[-1]
+        stretches[-1] = since, served + 1
         if len(stretches) > _MOST_STRETCHES:
-            (_, served), (until, more) = stretches[1:3]
-            stretches[1:3] = [(until, served + more)]
+            (since, served), (_, more) = stretches[:2]
+            stretches[:2] = [(since, served + more)]
 
     def _served(self, permit: Permit, quota: Quota | None, now: float) -> None:
         self._backoff.served()
@@ -463,10 +461,10 @@ class Governor:
         """Of a crawl that does not keep up with its pace."""
         if self._belief is not None:
             return self._belief.recent_rate
-        lately = self._stretches[-3:]
+        lately = self._stretches[-2:]
         since = lately[0][0] if lately else at
-        sent = sum(served for _, served in lately[1:]) + 1
-        return sent / (at - since) if at > since else math.inf
+        served = sum(served for _, served in lately)
+        return served / (at - since) if at > since else math.inf
 
     def _first_belief(self, rate: float, at: float) -> Belief:
         """The first refusal: what was served on the way there is known."""
@@ -474,8 +472,9 @@ class Governor:
         belief = Belief(
             rate, self._bounds.start_rate, stretches[0][0] if stretches else at
         )
-        for (start, _), (end, served) in pairwise(stretches):
-            for number_of in range(min(served, _MOST_REPLAYED) - 1, -1, -1):
+        ends = [start for start, _ in stretches[1:]]
+        for (start, served), end in zip(stretches, [*ends, at], strict=False):
+            for number_of in range(min(served, _MOST_REPLAYED), 0, -1):
                 belief.served(end - number_of * (end - start) / served)
         self._stretches = []
         return belief
