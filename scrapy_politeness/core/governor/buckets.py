@@ -45,9 +45,10 @@ class Buckets:
     def missing(self) -> list[array[float]]:
         """How much each bucket lacks. It is saved instead of what each holds, so that
         rounding leaves a full bucket full."""
+        rows = self._least + self._most
         return [
             row(burst - held for held in cells)
-            for burst, cells in zip(self._all_bursts, self._all_rows, strict=True)
+            for burst, cells in zip(self._all_bursts, rows, strict=True)
         ]
 
     @missing.setter
@@ -100,10 +101,6 @@ class Buckets:
     @property
     def _all_bursts(self) -> list[float]:
         return [low for low, _ in self._bursts] + [high for _, high in self._bursts]
-
-    @property
-    def _all_rows(self) -> list[array[float]]:
-        return self._least + self._most
 
     def _after(
         self, gains: Sequence[float], below: float = 0.0

@@ -81,7 +81,7 @@ class FixedWindows(Windows):
     ) -> list[float]:
         if self._is_late(at):
             return [0.0] * len(limits)
-        return self._below(limits, self._most(at))
+        return Windows.full(self, limits, at, refused)
 
     def refuse_again(self, at: float) -> None:
         """A request that was sent then was refused, after others."""
