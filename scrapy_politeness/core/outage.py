@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.outcome import Outcome, Verdict
-from scrapy_politeness.core.snapshot import kept, kinds_of, number, whole
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from scrapy_politeness.core.snapshot import State, kept, number, whole
 
 # A host that is asked once a day is not given up after the second day.
 _FEWEST_TIMES = 5
 
 
 @dataclass(slots=True, eq=False)
-class Outage:
+class Outage(State):
     """Nothing was served from ``since`` to ``until``, in ``times`` attempts, by any of
     the processes that learn together; the last one failed because of ``reason``."""
 
@@ -25,9 +21,6 @@ class Outage:
     until: float = kept(number, -math.inf)
     times: int = kept(whole, 0)
     reason: str = "a refusal that another process got"
-
-    def shape(self) -> Mapping[str, object]:
-        return kinds_of(Outage)
 
     @property
     def seconds(self) -> float:

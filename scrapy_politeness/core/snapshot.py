@@ -2,7 +2,7 @@
 
 An object's ``shape`` names the attributes that are its state, each with a kind: a
 function that checks and returns a value from outside, which is hostile until parsed.
-In a dataclass, a ``kept`` field has its kind beside it, and ``kinds_of`` finds them.
+In a dataclass that is a ``State``, a ``kept`` field has its kind beside it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Hashable, Iterable, Mapping
 
     Kind = Callable[[Any], Any]
 
@@ -54,8 +54,22 @@ def kept(kind: Callable[[Any], _V], default: _V) -> _V:
     return cast("_V", made)
 
 
+def kept_part(make: Callable[[], _T]) -> _T:
+    """Return a field with such an object, whose state is part of this one's."""
+    return field(default_factory=make, init=False, metadata={_KIND: new_part(make)})
+
+
+class State:
+    """For a dataclass whose state is what its ``kept`` fields hold."""
+
+    __slots__ = ()
+
+    def shape(self) -> Mapping[str, Any]:
+        return _kinds_of(cast("Hashable", type(self)))
+
+
 @cache
-def kinds_of(dataclass: Any) -> Mapping[str, Kind]:
+def _kinds_of(dataclass: Any) -> Mapping[str, Kind]:
     every = fields(dataclass)
     return {f.name: f.metadata[_KIND] for f in every if _KIND in f.metadata}
 
@@ -109,7 +123,8 @@ finite = partial(number, finite=True)
 amount = partial(number, low=0.0, finite=True)
 share = partial(number, low=0.0, high=1.0)
 # The smallest positive number there is.
-positive = partial(number, low=math.ulp(0.0))
+above_zero = partial(number, low=math.ulp(0.0))
+positive = partial(above_zero, finite=True)
 
 
 def whole(value: Any) -> int:
@@ -136,6 +151,10 @@ def one_of(names: type[_E]) -> Callable[[Any], _E]:
 
 def part(new: Shaped) -> Kind:
     return lambda value: thaw(new, value)
+
+
+def new_part(make: Callable[[], Shaped]) -> Kind:
+    return lambda value: thaw(make(), value)
 
 
 def series(*kinds: Kind) -> Callable[[Any], list[Any]]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+from functools import reduce
+from operator import getitem
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -36,7 +38,7 @@ from scrapy_politeness.simulator import (
 from tests.support.observed import Followed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from scrapy_politeness.core.governor.host_model import Change
 
@@ -334,20 +336,27 @@ STRANGE: list[object] = [
 def test_damaged_beliefs_are_refused_or_do_no_harm(strange: object) -> None:
     sound = freeze(a_life(1, 60.0).governor)
     assert isinstance(sound["_belief"], dict)
-    for part in (None, "_belief"):
-        for name in sound if part is None else sound[part]:
-            damaged = json.loads(json.dumps(sound))
-            (damaged if part is None else damaged[part])[name] = strange
-            try:
-                governor = thaw(Governor(Bounds(max_rate=10.0)), damaged)
-            except ValueError:
-                continue
-            now = 61.0
-            for nth in range(60):
-                now += 0.2
-                pause = answer(governor, SERVED if nth % 7 else REFUSED, now)
-                assert 0.0 <= pause <= 300.0, name
-                assert 0.1 <= governor.rate <= 10.0, name
+    for path in paths(sound):
+        damaged = json.loads(json.dumps(sound))
+        *parts, name = path
+        reduce(getitem, parts, damaged)[name] = strange
+        try:
+            governor = thaw(Governor(Bounds(max_rate=10.0)), damaged)
+        except ValueError:
+            continue
+        now = 61.0
+        for nth in range(60):
+            now += 0.2
+            pause = answer(governor, SERVED if nth % 7 else REFUSED, now)
+            assert 0.0 <= pause <= 300.0, path
+            assert 0.1 <= governor.rate <= 10.0, path
+
+
+def paths(state: dict[str, Any], *before: str) -> Iterator[tuple[str, ...]]:
+    for name, value in state.items():
+        yield (*before, name)
+        if isinstance(value, dict):
+            yield from paths(value, *before, name)
 
 
 def test_a_damaged_cell_is_refused() -> None:
@@ -430,9 +439,11 @@ def test_a_clock_that_stands_still_costs_no_belief() -> None:
 
 def test_buckets_that_were_written_down_in_disorder_do_no_harm() -> None:
     sound = freeze(Belief(1.0, 1.0, 0.0))
-    rows = len(sound["_buckets"]["missing"])
+    models = sound["_models"]
+    rows = len(models["_buckets"]["missing"])
     missing = [-100, *(100 * (-1) ** cell for cell in range(1, CELLS))]
-    belief = damaged_belief(_buckets={"missing": [missing] * rows})
+    models["_buckets"] = {"missing": [missing] * rows}
+    belief = damaged_belief(_models=models)
     for _ in range(50):
         belief.served(0.0)
     assert 0 <= belief.chance(1.0) <= 1

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
-from scrapy_politeness.core.snapshot import number, whole
+from scrapy_politeness.core.snapshot import State, kept, number, whole
 
 # Processes that were refused together must not come back together. The jitter only
 # lengthens: a pause is never shorter than promised.
@@ -31,22 +32,17 @@ def likely_meant(luck: float) -> float:
     return _REASON / (_REASON + luck)
 
 
-class Backoff:
+@dataclass(eq=False, slots=True)
+class Backoff(State):
     """base * 2^n after n refusals in a row that were meant, up to a maximum; or what
     the host asks for."""
 
-    __slots__ = ("_base", "_max", "_meant", "_since", "in_a_row")
-
-    def __init__(self, base: float, maximum: float) -> None:
-        self._base = base
-        self._max = maximum
-        self.in_a_row = 0
-        # How many of those were meant.
-        self._meant = 0
-        self._since = math.inf
-
-    def shape(self) -> dict[str, object]:
-        return {"in_a_row": whole, "_meant": whole, "_since": number}
+    _base: float
+    _max: float
+    in_a_row: int = kept(whole, 0)
+    # How many of those were meant.
+    _meant: int = kept(whole, 0)
+    _since: float = kept(number, math.inf)
 
     def served(self) -> None:
         self.in_a_row = self._meant = 0

@@ -5,8 +5,8 @@ Theory of operation
 Each *cell* of the bank is a guess: the limit lies between two rates, and it is kept by
 a token bucket with a burst between two sizes, or by a sliding window of some length,
 which may count what it refuses, too, or minute by minute. The cell runs that limiter
-(``buckets``, ``windows``, ``fixed_windows``) along with the real requests. So each cell
-predicts what the host does next, and is worth as much as its predictions were.
+(``model_limiters``) along with the real requests. So each cell predicts what the host
+does next, and is worth as much as its predictions were.
 
 ==========  ==========================  =============================================
 the host    the cell's limiter          the cell's evidence
@@ -38,10 +38,8 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING
 
-from scrapy_politeness.core.governor.buckets import Buckets
 from scrapy_politeness.core.governor.cells import (
     CELLS,
-    EDGES,
     MIDDLES,
     NARROWEST,
     WIDTHS,
@@ -51,43 +49,20 @@ from scrapy_politeness.core.governor.cells import (
     quantiles,
     share_above,
 )
-from scrapy_politeness.core.governor.fixed_windows import FixedWindows
 from scrapy_politeness.core.governor.luck import Luck
-from scrapy_politeness.core.governor.windows import SlidingWindows, WindowRows
+from scrapy_politeness.core.governor.model_limiters import RARITY, ROWS, ModelLimiters
 from scrapy_politeness.core.snapshot import (
     amount,
     finite,
     listing,
     part,
-    positive,
     row,
     row_of,
-    series,
     whole,
 )
 
 if TYPE_CHECKING:
     from scrapy_politeness.core.governor.luck import Chances
-
-# The bursts between which a cell's lies. Most limiters let 1 to 100 through at once; a
-# burst of exactly 1 would be ruled out by a request that merely travels faster.
-_BURSTS = (1.02, 1.5, 6.0, 25.0, 128.0)
-
-# Seconds: of those hosts that count by windows, most have one of these.
-_WINDOWS = (1.0, 10.0, 60.0)
-
-# Many count by the minute, from its beginning to its end.
-_FIXED = 60.0
-
-# Some limiters explain nearly anything at first: those that let one through at a time,
-# and those that count by the minute. They begin with this much less evidence, as a
-# natural logarithm.
-_RARE_ONE = 3.0
-_RARE_FIXED = 4.0
-
-# The rows of evidence: first those of the buckets, then those of the windows.
-_FIRST_WINDOWS = len(_BURSTS) - 1
-_ROWS = _FIRST_WINDOWS + len(_WINDOWS) + 1
 
 # How much less likely a limit is with each factor of e below the start rate, at first,
 # as a natural logarithm: somebody has chosen that with hosts like this one in mind.
@@ -128,69 +103,35 @@ _REFUSAL = 0.02
 # With bad luck it takes more refusals until a rate that is too high is found out.
 _MORE_REFUSALS = 1.0
 
-# No host is asked for more requests per second than this, or less often than once in
-# this many seconds.
-_FASTEST = 1e6
-
 # A limit is known if it is known to this factor.
 _KNOWN = 1.5
-
-# This many requests are looked at together.
-_BATCH = 5
-
-# Of those that were refused, this many are remembered, to hundredths of a second.
-_MOST_REFUSED = 6
-_DECIMALS = 2
 
 
 class Belief:
     """``rate`` is the one in use, ``start_rate`` the one that crawls begin with."""
 
     __slots__ = (
-        "_all_windows",
-        "_at",
-        "_buckets",
-        "_count",
         "_evidence",
-        "_fixed",
-        "_gap",
-        "_limits",
+        "_leaked_at",
         "_luck",
-        "_rate",
-        "_refused",
+        "_models",
         "_since_leak",
         "_unseen",
-        "_until",
-        "_windows",
-        "leaked_at",
     )
 
     def __init__(self, rate: float, start_rate: float, now: float) -> None:
-        self._move(rate)
-        self._buckets = Buckets(CELLS, _BURSTS)
-        self._windows = [SlidingWindows(seconds) for seconds in _WINDOWS]
-        self._fixed = FixedWindows(_FIXED)
-        # The same objects: a state from outside is read into them.
-        self._all_windows = WindowRows((*self._windows, self._fixed))
+        self._models = ModelLimiters(rate, now)
         prior = [
             _BELOW_START * min(0.0, math.log(limit / start_rate))
-            for limit in self._limits
+            for limit in self._models.limits
         ]
-        rare = [_RARE_ONE, *[0.0] * (_ROWS - 2), _RARE_FIXED]
-        self._evidence = [row(value - rarity for value in prior) for rarity in rare]
-        self._luck = Luck(_ROWS, CELLS)
-        # Requests that were served, but have not been looked at, the last at _until.
-        self._at = self._until = now
-        self._count = 0
-        # When those were sent that the host has refused lately, and said why.
-        self._refused: list[float] = []
-        # The time between two requests, lately.
-        self._gap = 0.0
+        self._evidence = [row(value - rarity for value in prior) for rarity in RARITY]
+        self._luck = Luck(ROWS, CELLS)
         # Requests since the last leak.
         self._since_leak = 0
         # For how many seconds no limit has shown itself, it seems.
         self._unseen = 0.0
-        self.leaked_at = now
+        self._leaked_at = now
 
     def __repr__(self) -> str:
         limit = self.limit
@@ -199,45 +140,28 @@ class Belief:
 
     def shape(self) -> dict[str, object]:
         return {
-            "rate": _rate,
-            "_buckets": part(self._buckets),
-            "_windows": listing(*map(part, self._windows)),
-            "_fixed": part(self._fixed),
-            "_evidence": listing(*[row_of(CELLS, _evidence)] * _ROWS),
+            "_models": part(self._models),
+            "_evidence": listing(*[row_of(CELLS, _evidence)] * ROWS),
             "_luck": part(self._luck),
-            "_at": finite,
-            "_until": finite,
-            "_count": whole,
-            "_refused": series(finite),
-            "_gap": amount,
             "_unseen": amount,
             "_since_leak": whole,
-            "leaked_at": finite,
+            "_leaked_at": finite,
         }
 
     @property
     def rate(self) -> float:
         """Where the narrowest cells are."""
-        return self._rate
-
-    @rate.setter
-    def rate(self, rate: float) -> None:
-        self._move(rate)
+        return self._models.rate
 
     def served(self, at: float) -> None:
         """A request that was sent then was served."""
-        self._count += 1
-        self._until = max(self._until, at)
-        self._all_windows.add(at)
-        if self._count >= _BATCH:
+        if self._models.add(at):
             self._look()
 
     def add_refused(self, at: float) -> None:
         """A request that was sent then was refused, which says nothing new; but some
         hosts count those as well."""
-        self._fixed.refuse_again(at)
-        at = round(at, _DECIMALS)
-        self._refused = [*self._refused[1 - _MOST_REFUSED :], at]
+        self._models.add_refused(at)
 
     def cause(self, at: float, otherwise: float = 0.0, *, said: bool = False) -> float:
         """How likely it is a limit that made the host refuse a request sent then.
@@ -264,14 +188,10 @@ class Belief:
         chances = self._chances(at, otherwise, said)
         counted = chances if alone else [[*map(_twice, cells)] for cells in chances]
         by_limit, by_any = self._expected(counted)
-        self._buckets.fill(self._limits, max(0.0, at - self._at))
-        self._at = self._until = max(self._at, at)
         for evidence, of_row in zip(self._evidence, counted, strict=True):
             for cell, (_, chance) in enumerate(of_row):
                 evidence[cell] += math.log(chance)
-        self._all_windows.refuse(
-            self._limits, at, self._evidence[_FIRST_WINDOWS:], self._refused
-        )
+        self._models.refuse(at, self._evidence)
         if said:
             self.add_refused(at)
         self._normalize()
@@ -286,7 +206,7 @@ class Belief:
         and ``most`` requests per second: that is its limit, whatever it counts by.
         ``weight`` is 1 for what has no other explanation."""
         self._look()
-        low, high = math.log(least / self._rate), math.log(most / self._rate)
+        low, high = math.log(least / self.rate), math.log(most / self.rate)
         lost = [
             min(weight * _MEASURED, (max(0.0, low - at, at - high) / _EXACT) ** 2 / 2)
             for at in (*MIDDLES, math.inf)
@@ -300,8 +220,8 @@ class Belief:
     def leak(self, now: float) -> None:
         """Time has passed, and limits change."""
         self._pay()
-        seconds = max(0.0, now - self.leaked_at)
-        self.leaked_at = now
+        seconds = max(0.0, now - self._leaked_at)
+        self._leaked_at = now
         shown = min(seconds, self._since_leak / _REQUESTS_PER_SECOND)
         self._since_leak = 0
         fade = math.exp(-shown / _MEMORY)
@@ -312,8 +232,8 @@ class Belief:
         total = sum(
             w * d for cells in weights for w, d in zip(cells, WIDTHS, strict=True)
         )
-        self._all_windows.forget(forgotten)
-        trace = forgotten * total / (_ROWS * sum(WIDTHS))
+        self._models.forget(forgotten)
+        trace = forgotten * total / (ROWS * sum(WIDTHS))
         self._evidence = [
             row(
                 math.log((1 - forgotten) * density + max(trace, _TINY))
@@ -325,13 +245,12 @@ class Belief:
 
     def focus(self, rate: float) -> None:
         """Look more closely at limits near that rate, if they are not in view yet."""
-        shift = math.log(rate / self._rate)
+        shift = math.log(rate / self.rate)
         if abs(shift) < 2 * NARROWEST:
             return
         self._look()
-        self._move(rate)
         move = partial(moved, shift=shift)
-        self._buckets.move(move)
+        self._models.move(rate, move)
         self._evidence = move(self._evidence)
         self._luck.move(move)
 
@@ -339,16 +258,16 @@ class Belief:
     def best_rate(self) -> float:
         """The rate that is worth its risk; infinite if no limit is believed in."""
         refusal = _REFUSAL + _MORE_REFUSALS * self.unlucky
-        return self._rate * math.exp(most_worth(self._weights(), refusal))
+        return self.rate * math.exp(most_worth(self._weights(), refusal))
 
     def quantiles(self, *shares: float) -> list[float]:
         """The rates that the limit is below with these likelihoods, in that order."""
         found = quantiles(self._weights(), *shares)
-        return [self._rate * math.exp(at) for at in found]
+        return [self.rate * math.exp(at) for at in found]
 
     def is_above(self, rate: float) -> float:
         """How likely the limit is above that rate."""
-        return share_above(self._weights(), math.log(rate / self._rate))
+        return share_above(self._weights(), math.log(rate / self.rate))
 
     @property
     def limit(self) -> float | None:
@@ -390,30 +309,18 @@ class Belief:
     @property
     def recent_rate(self) -> float:
         """At how many requests per second the last few were served."""
-        return 1 / self._gap if self._gap > 0 else math.inf
+        return self._models.recent_rate
 
     @property
     def goodput(self) -> float:
         """How many requests per second were served lately."""
-        return max(window.rate for window in self._windows[1:])
-
-    def _move(self, rate: float) -> None:
-        self._rate = rate
-        self._limits = [rate * math.exp(edge) for edge in EDGES]
+        return self._models.goodput
 
     def _look(self) -> None:
-        """Run the buckets up to the last request that was served."""
-        count, self._count = self._count, 0
-        if not count:
-            return
-        seconds = self._until - self._at
-        self._at = self._until
-        if seconds > 0:
-            self._gap = seconds / count
+        """Learn from what was served since the last look."""
+        count = self._models.look(self._evidence)
         self._luck.served(count)
         self._since_leak += count
-        self._buckets.serve(self._limits, seconds, count, self._evidence)
-        self._all_windows.serve(self._limits, count, self._evidence[_FIRST_WINDOWS:])
 
     def _expected(self, chances: Chances) -> tuple[float, float]:
         """How likely a refusal is because of a limit, and for any reason."""
@@ -432,11 +339,7 @@ class Belief:
         """Of each cell, how likely a refusal is that the limit has no part in, and how
         likely any is."""
         self._pay()
-        # What arrives late was sent at about the same rate as the others.
-        seconds = at - self._at if at > self._at else self._gap
-        full = self._buckets.empty(self._limits, seconds)
-        full += self._all_windows.full(self._limits, at, self._refused)
-        return self._luck.chances(full, otherwise, said)
+        return self._luck.chances(self._models.full(at), otherwise, said)
 
     def _pay(self) -> None:
         """Each success is evidence against bad luck."""
@@ -467,12 +370,6 @@ class Belief:
 def _twice(chances: tuple[float, float]) -> tuple[float, float]:
     luck, any_reason = chances
     return luck * luck, any_reason * any_reason
-
-
-def _rate(value: object) -> float:
-    if not 1 / _FASTEST <= positive(value) <= _FASTEST:
-        raise ValueError(f"out of range: {value!r}")
-    return positive(value)
 
 
 def _evidence(value: object) -> float:

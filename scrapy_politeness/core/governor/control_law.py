@@ -44,30 +44,30 @@ its spider learns nothing about the limit.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.governor.aim import DOUBLE, UNDER, Aim
 from scrapy_politeness.core.governor.backoff import Backoff
 from scrapy_politeness.core.governor.belief import Belief
 from scrapy_politeness.core.governor.cycle import Cycle
+from scrapy_politeness.core.governor.moment import Moment
+from scrapy_politeness.core.governor.search_history import SearchHistory
 from scrapy_politeness.core.governor.stated_quota import StatedQuota
-from scrapy_politeness.core.outcome import (
-    Outcome,
-    Permit,
-    Verdict,
-)
+from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.core.snapshot import (
-    amount,
-    finite,
+    State,
     flag,
+    kept,
+    kept_part,
+    new_part,
     number,
     one_of,
     optional,
     part,
     positive,
-    series,
     share,
     whole,
 )
@@ -86,23 +86,12 @@ _SUCCESSES = 10
 # What is known less exactly than by this factor, as a natural logarithm, is not known.
 _WIDEST = 3.0
 
-# The search is remembered in stretches of this many requests each, at most the second
-# number of them: older ones are merged, and of those at most the last number are run
-# through the models at the first refusal.
-_STRETCH = 10
-_MOST_STRETCHES = 12
-_MOST_REPLAYED = 600
-
 # How likely the rate is to blame for the first refusal of a host.
 _FIRST_REFUSAL = 0.05
 
 # A refusal that is less likely than this to mean a limit does not end the search. A
 # host that is more likely than this to have no limit is treated as if it had none.
 _LIKELY = 0.5
-
-# A refusal is not alone if at least this many more of those that were in flight with it
-# were refused than served.
-_MANY_REFUSED = 3
 
 # From this many failures without another reason, and this share of the requests, a
 # host is said to have bad luck.
@@ -118,100 +107,53 @@ class Advice:
     cut: bool = False
 
 
+_any_belief = partial(Belief, rate=1.0, start_rate=1.0, now=0.0)
+
+
 class Phase(Enum):
     SEARCH = "search"
     STEADY = "steady"
     STATED = "stated"
 
 
-class Governor:
-    __slots__ = (
-        "_backoff",
-        "_belief",
-        "_bounds",
-        "_cut_at",
-        "_cycle",
-        "_goal",
-        "_in_flight_until",
-        "_later",
-        "_otherwise",
-        "_refused_at",
-        "_refused_in_flight",
-        "_refused_rate",
-        "_said",
-        "_since",
-        "_stated_quota",
-        "_stretches",
-        "_successes",
-        "is_recovering",
-        "limit",
-        "phase",
-        "rate",
-        "unlucky",
-    )
+@dataclass(eq=False, repr=False, slots=True)
+class Governor(State):
+    _bounds: Bounds
+    rate: float = kept(positive, 0.0)
+    phase: Phase = kept(one_of(Phase), Phase.SEARCH)
+    # The rate to return to after a moment, or when the host states no more quota.
+    _goal: float = kept(positive, 0.0)
+    is_recovering: bool = kept(flag, False)
+    # Since when the rate is what it is, and the successes since then.
+    _since: float = kept(number, -math.inf)
+    _successes: int = kept(whole, 0)
+    _history: SearchHistory = kept_part(SearchHistory)
+    _cut_at: float = kept(number, -math.inf)
+    _backoff: Backoff = field(init=False)
+    # None until the first refusal.
+    _belief: Belief | None = kept(optional(new_part(_any_belief)), None)
+    _moment: Moment = kept_part(Moment)
+    _cycle: Cycle = kept_part(Cycle)
+    _stated_quota: StatedQuota = kept_part(StatedQuota)
+    # What the host allows, if that is known, and the share of the requests that fail
+    # whatever the rate is.
+    limit: float | None = kept(optional(positive), None)
+    unlucky: float = kept(share, 0.0)
 
-    def __init__(self, bounds: Bounds) -> None:
-        self._bounds = bounds
-        self.rate = bounds.start_rate
-        self.phase = Phase.SEARCH
-        # The rate to return to after a moment, or when the host states no more quota.
-        self._goal = bounds.start_rate
-        self.is_recovering = False
-        # Since when the rate is what it is, and the successes since then.
-        self._since = -math.inf
-        self._successes = 0
-        # Stretches of the search: when each began, and how many requests were served
-        # in it.
-        self._stretches: list[tuple[float, int]] = []
-        self._cut_at = -math.inf
+    def __post_init__(self) -> None:
+        bounds = self._bounds
+        self.rate = self._goal = bounds.start_rate
         self._backoff = Backoff(bounds.backoff_base, bounds.backoff_max)
-        # None until the first refusal.
-        self._belief: Belief | None = None
-        # A refusal that the belief does not know of yet: when that request was sent,
-        # at what rate, how likely something else made it fail, and whether the host
-        # said what it meant; and what was served of those sent later.
-        self._refused_at = math.inf
-        self._refused_rate = 0.0
-        self._otherwise = 0.0
-        self._said = False
-        self._later: list[float] = []
-        # Until when requests were sent that were in flight with it, and how many more
-        # of them were refused than served.
-        self._in_flight_until = -math.inf
-        self._refused_in_flight = 0
-        self._cycle = Cycle()
-        self._stated_quota = StatedQuota()
-        # What the host allows, if that is known, and the share of the requests that
-        # fail whatever the rate is.
-        self.limit: float | None = None
-        self.unlucky = 0.0
 
     def __repr__(self) -> str:
         return f"<Governor {self.phase.value} at {self.rate:.3g}/s, {self._belief!r}>"
 
     def shape(self) -> dict[str, object]:
         return {
+            **State.shape(self),
             "rate": self._read_rate,
-            "phase": one_of(Phase),
             "_goal": self._read_rate,
-            "is_recovering": flag,
-            "_since": number,
-            "_successes": whole,
-            "_stretches": series(finite, whole),
-            "_cut_at": number,
             "_backoff": part(self._backoff),
-            "_belief": optional(part(Belief(1.0, 1.0, 0.0))),
-            "_refused_at": number,
-            "_refused_rate": amount,
-            "_otherwise": share,
-            "_said": flag,
-            "_later": series(finite),
-            "_in_flight_until": number,
-            "_refused_in_flight": finite,
-            "_cycle": part(self._cycle),
-            "_stated_quota": part(self._stated_quota),
-            "limit": optional(positive),
-            "unlucky": share,
         }
 
     @property
@@ -305,8 +247,8 @@ class Governor:
         verdict = outcome.verdict
         if verdict.calls_for_pause:
             if not is_current:
-                if verdict.is_overload and self._was_in_flight(permit):
-                    self._refused_in_flight += 1
+                if verdict.is_overload:
+                    self._moment.add(permit.sent_at, refused=True)
                 if self._belief is not None and outcome.speaks_of_rate:
                     self._belief.add_refused(permit.sent_at)
                 return Advice(outcome.wait or 0.0)
@@ -317,8 +259,7 @@ class Governor:
                 return Advice(self._backoff.refused(asked, chance, 1.0, waited, now))
             return self._refused(permit, outcome, now, chance, otherwise)
         if verdict is Verdict.SERVED:
-            if self._was_in_flight(permit):
-                self._refused_in_flight -= 1
+            self._moment.add(permit.sent_at, refused=False)
             self._count(permit.sent_at)
             if is_current:
                 self._served(permit, outcome.quota, now)
@@ -327,31 +268,14 @@ class Governor:
             wait = max(wait, self._heed(outcome.quota, now))
         return Advice(wait)
 
-    def _was_in_flight(self, permit: Permit) -> bool:
-        """Tell whether it was sent after the one that was refused, and before that was
-        known."""
-        return self._refused_at < permit.sent_at < self._in_flight_until
-
     def _count(self, sent_at: float) -> None:
         self._cycle.served(sent_at)
         if self._belief is None:
-            self._remember(sent_at)
-            return
-        if sent_at > self._refused_at:
-            self._later.append(sent_at)
+            self._history.add(sent_at)
+        elif sent_at > self._moment.refused_at:
+            self._moment.later.append(sent_at)
         else:
             self._belief.served(sent_at)
-
-    def _remember(self, sent_at: float) -> None:
-        """Until the first refusal. Crawls idle now and then: a count says little."""
-        stretches = self._stretches
-        if not stretches or stretches[-1][1] >= _STRETCH:
-            stretches.append((sent_at, 0))
-        since, served = stretches[-1]
-        stretches[-1] = since, served + 1
-        if len(stretches) > _MOST_STRETCHES:
-            (since, served), (_, more) = stretches[:2]
-            stretches[:2] = [(since, served + more)]
 
     def _served(self, permit: Permit, quota: Quota | None, now: float) -> None:
         self._backoff.served()
@@ -419,16 +343,12 @@ class Governor:
             said = speaks_of_rate or outcome.is_block
             self._learn(now)
             if self._belief is None:
-                self._belief = self._first_belief(rate, permit.sent_at)
+                start_rate = self._bounds.start_rate
+                self._belief = self._history.end(rate, start_rate, permit.sent_at)
             else:
                 cause = self._belief.cause(permit.sent_at, otherwise, said=said)
                 meant = max(cause, otherwise) ** 2
-            self._refused_at = permit.sent_at
-            self._in_flight_until = now
-            self._refused_in_flight = 0
-            self._refused_rate = rate
-            self._otherwise = otherwise
-            self._said = said
+            self._moment.begin(permit.sent_at, rate, otherwise, now, said=said)
         elif speaks_of_rate and self._belief is not None:
             self._belief.add_refused(permit.sent_at)
         if outcome.is_block:
@@ -461,38 +381,18 @@ class Governor:
         """Of a crawl that does not keep up with its pace."""
         if self._belief is not None:
             return self._belief.recent_rate
-        lately = self._stretches[-2:]
-        since = lately[0][0] if lately else at
-        served = sum(served for _, served in lately)
-        return served / (at - since) if at > since else math.inf
-
-    def _first_belief(self, rate: float, at: float) -> Belief:
-        """The first refusal: what was served on the way there is known."""
-        stretches = self._stretches[-_MOST_STRETCHES:]
-        belief = Belief(
-            rate, self._bounds.start_rate, stretches[0][0] if stretches else at
-        )
-        ends = [start for start, _ in stretches[1:]]
-        for (start, served), end in zip(stretches, [*ends, at], strict=False):
-            for number_of in range(min(served, _MOST_REPLAYED), 0, -1):
-                belief.served(end - number_of * (end - start) / served)
-        self._stretches = []
-        return belief
+        return self._history.rate(at)
 
     def _learn(self, now: float, idle: float = 0.0) -> None:
         """A moment is over: hand the refusal to the belief. The crawl had nothing to
         send for the last ``idle`` seconds, which were no silence of the host's."""
-        belief = self._belief
-        if belief is None or self._refused_at == math.inf:
+        belief, moment = self._belief, self._moment
+        if belief is None or not moment.is_on:
             return
         cause = belief.refused(
-            self._refused_at,
-            self._otherwise,
-            said=self._said,
-            alone=self._refused_in_flight < _MANY_REFUSED,
+            moment.refused_at, moment.otherwise, said=moment.said, alone=moment.is_alone
         )
-        self._refused_at = math.inf
-        least = self._refused_rate * self._bounds.decrease_factor
+        least = moment.rate * self._bounds.decrease_factor
         measured = self._cycle.end(now, idle)
         if measured is not None:
             belief.focus(self._bounds.within(measured.least))
@@ -502,16 +402,15 @@ class Governor:
                 # All that is known is that it was too fast by far.
                 begin = max(self._bounds.start_rate, DOUBLE * measured.least)
                 self._goal = min(self._goal, begin)
-        for sent_at in self._later:
+        for sent_at in moment.end():
             belief.served(sent_at)
-        self._later = []
         if self.phase is Phase.SEARCH and cause < _LIKELY and measured is None:
             self._count_bad_luck(belief)
             return
         if self.phase is Phase.SEARCH:
             self.phase = Phase.STEADY
         # One that was bad luck, at a rate that was in use, may be followed by a higher.
-        is_luck = cause < _LIKELY and self._refused_rate >= self._goal
+        is_luck = cause < _LIKELY and moment.rate >= self._goal
         self._steer(now, least, math.inf if is_luck else self._goal)
 
     def _measured(self, limit: float, spread: float, trust: float, now: float) -> None:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from scrapy_politeness.core.governor.backoff import likely_meant
 from scrapy_politeness.core.snapshot import (
+    State,
+    above_zero,
     flag,
     kept,
-    kinds_of,
     number,
-    positive,
     whole,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 # This many successes make a measurement. With fewer, one request more or less changes
 # the result.
@@ -53,7 +50,7 @@ class Measured(NamedTuple):
 
 
 @dataclass(eq=False, slots=True)
-class Cycle:
+class Cycle(State):
     """A cycle ends when the host serves again after it was silent. It served its limit
     then, if nothing was lost because we came back late: that was at some time between
     the last refusal and the first success."""
@@ -68,11 +65,8 @@ class Cycle:
     _silent_since: float = kept(number, math.inf)
     _silence: float = kept(number, 0.0)
     # What the cycle before has measured.
-    _least: float = kept(positive, math.inf)
-    _most: float = kept(positive, math.inf)
-
-    def shape(self) -> Mapping[str, object]:
-        return kinds_of(Cycle)
+    _least: float = kept(above_zero, math.inf)
+    _most: float = kept(above_zero, math.inf)
 
     def served(self, at: float) -> None:
         self._began_at = min(self._began_at, at)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.governor.windows import BLURRED, Windows, limit_of
-from scrapy_politeness.core.snapshot import kept, kinds_of, number, positive, whole
+from scrapy_politeness.core.snapshot import kept, number, positive, whole
 
 if TYPE_CHECKING:
     from array import array
@@ -50,9 +50,6 @@ class FixedWindows(Windows):
     _refused_at: float = kept(number, math.inf)
     # How likely it was that a window ended in the last silence.
     _likely: float = kept(positive, 1.0)
-
-    def shape(self) -> dict[str, object]:
-        return dict(kinds_of(FixedWindows))
 
     def add(self, at: float) -> None:
         if self._to == -math.inf:

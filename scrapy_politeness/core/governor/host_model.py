@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_politeness.core.governor.control_law import Governor
 from scrapy_politeness.core.governor.latency import Latency, Stage
 from scrapy_politeness.core.outage import Outage
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
-from scrapy_politeness.core.snapshot import number, part, whole
+from scrapy_politeness.core.snapshot import State, kept, kept_part, number, part, whole
 
 if TYPE_CHECKING:
     from scrapy_politeness.core.governor.bounds import Bounds
@@ -39,7 +40,8 @@ class Change(NamedTuple):
         return self.old_rate == self.new_rate and not any(self[2:])
 
 
-class HostModel:
+@dataclass(eq=False, slots=True)
+class HostModel(State):
     """Governor, latency and outage of one host. Many hosts are asked only once, and
     most slots of a broad crawl wait for their first answer: so it is made with that.
 
@@ -47,34 +49,21 @@ class HostModel:
     it which of their requests were sent before the last cut.
     """
 
-    __slots__ = (
-        "_bounds",
-        "_observed_at",
-        "_settled_at",
-        "cuts",
-        "governor",
-        "latency",
-        "outage",
-    )
+    _bounds: Bounds
+    governor: Governor = field(init=False)
+    latency: Latency = field(init=False)
+    outage: Outage = kept_part(Outage)
+    cuts: int = kept(whole, 0)
+    _settled_at: float = kept(number, 0.0)
+    _observed_at: float = kept(number, -math.inf)
 
-    def __init__(self, bounds: Bounds) -> None:
-        self._bounds = bounds
-        self._observed_at = -math.inf
-        self.governor = Governor(bounds)
-        self.latency = Latency(bounds.min_rate)
-        self.outage = Outage()
-        self.cuts = 0
-        self._settled_at = 0.0
+    def __post_init__(self) -> None:
+        self.governor = Governor(self._bounds)
+        self.latency = Latency(self._bounds.min_rate)
 
     def shape(self) -> dict[str, object]:
-        return {
-            "governor": part(self.governor),
-            "latency": part(self.latency),
-            "outage": part(self.outage),
-            "cuts": whole,
-            "_settled_at": number,
-            "_observed_at": number,
-        }
+        learned = {"governor": part(self.governor), "latency": part(self.latency)}
+        return {**State.shape(self), **learned}
 
     @property
     def rate(self) -> float:

@@ -43,8 +43,8 @@ from enum import Enum
 from itertools import combinations
 
 from scrapy_politeness.core.snapshot import (
+    State,
     kept,
-    kinds_of,
     number,
     one_of,
     optional,
@@ -135,7 +135,7 @@ class Stage(Enum):
 
 
 @dataclass(eq=False, repr=False, slots=True)
-class Latency:
+class Latency(State):
     """``_least`` is the rate below which there is no cap."""
 
     _least: float
@@ -176,7 +176,7 @@ class Latency:
 
     def shape(self) -> dict[str, object]:
         caps = ("cap", "_before", "slowed_from")
-        return {**kinds_of(Latency), **dict.fromkeys(caps, self._at_least)}
+        return {**State.shape(self), **dict.fromkeys(caps, self._at_least)}
 
     @property
     def is_overloaded(self) -> bool:

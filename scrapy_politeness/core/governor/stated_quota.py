@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from scrapy_politeness.core.snapshot import positive, whole
+from scrapy_politeness.core.snapshot import State, kept, positive, whole
 
 if TYPE_CHECKING:
     from scrapy_politeness.core.quota import Quota
@@ -26,16 +27,11 @@ _SHORT = 0.8
 _MOST_SILENT = 5
 
 
-class StatedQuota:
-    __slots__ = ("_said", "_share")
-
-    def __init__(self) -> None:
-        self._share = _UNDER
-        # Answers that have said something, less those since that have not.
-        self._said = 0
-
-    def shape(self) -> dict[str, object]:
-        return {"_share": positive, "_said": whole}
+@dataclass(eq=False, slots=True)
+class StatedQuota(State):
+    _share: float = kept(positive, _UNDER)
+    # Answers that have said something, less those since that have not.
+    _said: int = kept(whole, 0)
 
     def doubt(self) -> None:
         self._share *= _DOUBT

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.governor.buckets import CONTRADICTED, MOST_MISSING
-from scrapy_politeness.core.snapshot import amount, kept, kinds_of, number, positive
+from scrapy_politeness.core.snapshot import State, above_zero, amount, kept, number
 
 if TYPE_CHECKING:
     from array import array
@@ -44,7 +44,7 @@ _LONG = 30.0
 
 
 @dataclass(eq=False, slots=True)
-class Windows:
+class Windows(State):
     """Windows of one length, with limits of all rates: a host that has served as many
     in this window serves no more.
 
@@ -54,7 +54,7 @@ class Windows:
 
     _seconds: float
     _floor: float = kept(amount, 0.0)
-    _roof: float = kept(positive, math.inf)
+    _roof: float = kept(above_zero, math.inf)
 
     def add(self, at: float) -> None:
         """A request that was sent then was served."""
@@ -147,7 +147,7 @@ class SlidingWindows(Windows):
     _trough: float = kept(number, math.inf)
 
     def shape(self) -> dict[str, object]:
-        return {"counts": _read_counts, **kinds_of(SlidingWindows)}
+        return {"counts": _read_counts, **State.shape(self)}
 
     @property
     def counts(self) -> str:
@@ -211,42 +211,6 @@ class SlidingWindows(Windows):
         if self._seconds < _LONG:
             return 0
         return sum(at - self._seconds < sent_at < at for sent_at in refused)
-
-
-@dataclass(frozen=True, slots=True)
-class WindowRows:
-    """All windows that are run, each in step with its row of the evidence."""
-
-    rows: tuple[Windows, ...]
-
-    def add(self, at: float) -> None:
-        for windows in self.rows:
-            windows.add(at)
-
-    def serve(
-        self, limits: Sequence[float], count: int, evidence: Sequence[array[float]]
-    ) -> None:
-        for windows, of_row in zip(self.rows, evidence, strict=True):
-            windows.serve(limits, count, of_row)
-
-    def full(
-        self, limits: Sequence[float], at: float, refused: Sequence[float]
-    ) -> list[list[float]]:
-        return [windows.full(limits, at, refused) for windows in self.rows]
-
-    def refuse(
-        self,
-        limits: Sequence[float],
-        at: float,
-        evidence: Sequence[array[float]],
-        refused: Sequence[float],
-    ) -> None:
-        for windows, of_row in zip(self.rows, evidence, strict=True):
-            windows.refuse(limits, at, of_row, refused)
-
-    def forget(self, share: float) -> None:
-        for windows in self.rows:
-            windows.forget(share)
 
 
 def limit_of(count: float) -> float:
