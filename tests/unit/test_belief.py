@@ -86,13 +86,24 @@ def crawled(server: Server, seconds: float, seed: int, **bounds: float) -> Crawl
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(("share", "least"), [(0.01, 0.8), (0.05, 0.7)])
+@pytest.mark.parametrize(("share", "least"), [(0.01, 0.8), (0.05, 0.7), (0.1, 0.6)])
 def test_bad_luck_is_not_a_limit(share: float, least: float, seed: int) -> None:
     crawl = Crawl(Bounds(max_rate=10.0))
     server = RandomFailures(Server(10.0), share, refused(), seed=seed)
     report = simulate([crawl], server, seconds=1200.0, seed=seed)
     assert report.efficiency >= least
     assert crawl.slot.noise == pytest.approx(share, rel=0.8)
+
+
+@pytest.mark.parametrize("seed", range(5, 10))
+def test_a_rate_that_is_too_low_is_left_though_one_request_in_ten_fails(
+    seed: int,
+) -> None:
+    crawl = Crawl(Bounds(max_rate=10.0))
+    crawl.slot.recall(Learned(0.8, 0.05, None), 0.0)
+    server = RandomFailures(Server(10.0), 0.1, refused(), seed=seed)
+    simulate([crawl], server, seconds=600.0, seed=seed)
+    assert crawl.first_at(9.0) < 300.0
 
 
 @pytest.mark.parametrize("seed", SEEDS)

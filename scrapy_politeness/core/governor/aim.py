@@ -71,11 +71,16 @@ class Aim:
         belief = self.belief
         best = belief.best_rate * UNDER
         higher = belief.is_above(_MUCH * self.goal)
-        is_tried = may_try and self._is_worth_a_try(higher, has_bad_luck)
+        is_bold = not has_bad_luck and belief.shown < _SHOWN and higher > _BOLD
+        is_tried = may_try and (is_bold or self._is_worth_a_try(self.goal))
         if is_tried:
             best = math.inf
+        elif may_try and self._is_worth_a_try(self.goal / _MUCH):
+            # A try goes on for as long as it would be begun again.
+            best = max(best, self.goal)
         seems_free = self._likely == math.inf and belief.times < _ONCE
-        is_free = seems_free or (self._is_low and (is_tried or higher > _SAFE))
+        is_safe = self._is_low(self.goal) and (is_tried or higher > _SAFE)
+        is_free = seems_free or is_safe
         best = min(best, self.goal * (DOUBLE if is_free else _RISE))
         # What is not in use is not known to be any good.
         return self.goal if best > self.goal > self._in_use else best
@@ -90,31 +95,28 @@ class Aim:
     @property
     def limit(self) -> float | None:
         """The host's limit, if that may be said."""
-        is_sure = self.belief.is_certain or not self._is_in_doubt
+        is_sure = self.belief.is_certain or not self._is_in_doubt(self.goal)
         return self.belief.limit if is_sure else None
 
-    def _is_worth_a_try(self, higher: float, has_bad_luck: bool) -> bool:
-        """Tell whether to find out if the limit is much higher than the rate, which is
-        the case with the chance ``higher``."""
+    def _is_worth_a_try(self, rate: float) -> bool:
+        """Tell whether to find out if the limit is much higher than that rate, though
+        that is not believed."""
         belief = self.belief
-        if not has_bad_luck and belief.shown < _SHOWN and higher > _BOLD:
-            return True
-        if not self._is_in_doubt:
+        if not self._is_in_doubt(rate):
             return False
+        higher = belief.is_above(_MUCH * rate)
         if belief.shown < _OFTEN:
             higher += _DOUBT
         needed = _TRY_AFTER * min(belief.shown, _LATEST) ** 3
         return higher**2 * belief.unseen > needed
 
-    @property
-    def _is_in_doubt(self) -> bool:
-        """Tell whether what seems to be a limit may still have been bad luck."""
+    def _is_in_doubt(self, rate: float) -> bool:
+        """Tell whether a limit of about that rate may still have been bad luck."""
         belief = self.belief
-        return self._is_low and belief.shown <= _OFTEN + belief.times
+        return self._is_low(rate) and belief.shown <= _OFTEN + belief.times
 
-    @property
-    def _is_low(self) -> bool:
-        return self.goal <= _LOW * self.bounds.start_rate
+    def _is_low(self, rate: float) -> bool:
+        return rate <= _LOW * self.bounds.start_rate
 
     @property
     def _in_use(self) -> float:
