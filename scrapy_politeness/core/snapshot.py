@@ -25,8 +25,9 @@ _E = TypeVar("_E", bound=Enum)
 _V = TypeVar("_V")
 _T = TypeVar("_T", bound="Shaped")
 
-# No number is larger, and no list longer; more is damage.
+# No number is larger, no time later, in seconds, and no list longer; more is damage.
 _LARGEST = 1e15
+_LATEST = 1e12
 _LONGEST = 1000
 
 _KIND = "kind"
@@ -55,7 +56,8 @@ def kept(kind: Callable[[Any], _V], default: _V) -> _V:
 
 
 def kept_part(make: Callable[[], _T]) -> _T:
-    """Return a field with such an object, whose state is part of this one's."""
+    """Return a field that holds what ``make`` returns, whose state is part of this
+    one's."""
     return field(default_factory=make, init=False, metadata={_KIND: new_part(make)})
 
 
@@ -65,6 +67,7 @@ class State:
     __slots__ = ()
 
     def shape(self) -> Mapping[str, Any]:
+        # Classes are hashable, which mypy does not believe.
         return _kinds_of(cast("Hashable", type(self)))
 
 
@@ -123,8 +126,17 @@ finite = partial(number, finite=True)
 amount = partial(number, low=0.0, finite=True)
 share = partial(number, low=0.0, high=1.0)
 # The smallest positive number there is.
-above_zero = partial(number, low=math.ulp(0.0))
-positive = partial(above_zero, finite=True)
+positive_or_infinite = partial(number, low=math.ulp(0.0))
+positive = partial(positive_or_infinite, finite=True)
+
+
+def when(value: Any, otherwise: float = 0.0) -> float:
+    """A time, or ``otherwise``."""
+    return number(value) if value == otherwise else number(value, -_LATEST, _LATEST)
+
+
+when_or_not_yet = partial(when, otherwise=math.inf)
+when_or_never = partial(when, otherwise=-math.inf)
 
 
 def whole(value: Any) -> int:

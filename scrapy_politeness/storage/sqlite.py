@@ -20,7 +20,10 @@ def open_database(
     """Connect and take the steps; close the database if one of them fails.
     ``patience`` is how many seconds to wait for a lock."""
     db = sqlite3.connect(
-        path, patience, isolation_level=None, check_same_thread=not any_thread
+        path,
+        timeout=patience,
+        isolation_level=None,
+        check_same_thread=not any_thread,
     )
     with ExitStack() as stack:
         stack.callback(db.close)

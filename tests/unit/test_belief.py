@@ -345,7 +345,11 @@ STRANGE: list[object] = [
 
 @pytest.mark.parametrize("strange", STRANGE, ids=repr)
 def test_damaged_beliefs_are_refused_or_do_no_harm(strange: object) -> None:
-    sound = freeze(a_life(1, 60.0).governor)
+    governor = a_life(1, 60.0).governor
+    # In the middle of a silence, which is about to be measured.
+    for nth, outcome in enumerate([SERVED] * 25 + [REFUSED] * 2):
+        answer(governor, outcome, 60.0 + 0.02 * nth)
+    sound = freeze(governor)
     assert isinstance(sound["_belief"], dict)
     for path in paths(sound):
         damaged = json.loads(json.dumps(sound))
@@ -358,16 +362,31 @@ def test_damaged_beliefs_are_refused_or_do_no_harm(strange: object) -> None:
         now = 61.0
         for nth in range(60):
             now += 0.2
-            pause = answer(governor, SERVED if nth % 7 else REFUSED, now)
+            pause = answer(governor, REFUSED if nth % 28 > 25 else SERVED, now)
             assert 0.0 <= pause <= 300.0, path
             assert 0.1 <= governor.rate <= 10.0, path
+        state = json.loads(json.dumps(freeze(governor)))
+        assert thaw(Governor(Bounds(max_rate=10.0)), state), path
 
 
-def paths(state: dict[str, Any], *before: str) -> Iterator[tuple[str, ...]]:
+def paths(state: dict[str, Any], *before: str | int) -> Iterator[tuple[Any, ...]]:
+    """Of all values in a state, those in lists of parts included."""
     for name, value in state.items():
         yield (*before, name)
         if isinstance(value, dict):
             yield from paths(value, *before, name)
+        elif name == "_sliding":
+            for place, windows in enumerate(value):
+                yield from paths(windows, *before, name, place)
+
+
+def test_a_state_is_read_after_two_days_without_a_refusal() -> None:
+    governor = Governor(Bounds(max_rate=10.0))
+    answer(governor, REFUSED, 1.0)
+    for nth in range(1, 2 * 24 * 60):
+        answer(governor, SERVED, 60.0 * nth)
+    state = json.loads(json.dumps(freeze(governor)))
+    assert thaw(Governor(Bounds(max_rate=10.0)), state).rate == governor.rate
 
 
 def test_a_damaged_cell_is_refused() -> None:

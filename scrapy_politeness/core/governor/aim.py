@@ -75,7 +75,7 @@ class Aim:
         is_tried = may_try and (is_bold or self._is_worth_a_try(self.goal))
         if is_tried:
             best = math.inf
-        elif may_try and self._is_worth_a_try(self.goal / _MUCH):
+        elif may_try and self._is_worth_a_try(self.goal / DOUBLE):
             # A try goes on for as long as it would be begun again.
             best = max(best, self.goal)
         seems_free = self._likely == math.inf and belief.times < _ONCE
@@ -95,12 +95,14 @@ class Aim:
     @property
     def limit(self) -> float | None:
         """The host's limit, if that may be said."""
-        is_sure = self.belief.is_certain or not self._is_in_doubt(self.goal)
-        return self.belief.limit if is_sure else None
+        limit = self.belief.limit
+        if limit is None or self.belief.is_certain:
+            return limit
+        return None if self._is_in_doubt(limit) else limit
 
     def _is_worth_a_try(self, rate: float) -> bool:
-        """Tell whether to find out if the limit is much higher than that rate, though
-        that is not believed."""
+        """Tell whether to find out if the limit is much higher than that rate, although
+        the belief says that it is not."""
         belief = self.belief
         if not self._is_in_doubt(rate):
             return False

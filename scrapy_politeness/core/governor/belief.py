@@ -58,6 +58,7 @@ from scrapy_politeness.core.snapshot import (
     part,
     row,
     row_of,
+    when,
     whole,
 )
 
@@ -145,7 +146,7 @@ class Belief:
             "_luck": part(self._luck),
             "_unseen": amount,
             "_since_leak": whole,
-            "_leaked_at": finite,
+            "_leaked_at": when,
         }
 
     @property

@@ -17,8 +17,8 @@ STEADY  some successes                           the rate that is worth its risk
                                                  what is believed now
 STEADY  some successes after a single refusal,   the rate doubles
         and there is likely no limit
-STEADY  no refusal for some time, at a rate no   the rate doubles
-        higher than about that at the start,
+STEADY  no refusal for some time, at a rate no   a try: the rate doubles, and stays so
+        higher than about that at the start,     until a limit shows itself
         and a limit has hardly shown itself
 STEADY  a refusal                                what is worth its risk is lower now
 any     the host states its quota                STATED: the rate that keeps to it
@@ -63,12 +63,12 @@ from scrapy_politeness.core.snapshot import (
     kept,
     kept_part,
     new_part,
-    number,
     one_of,
     optional,
     part,
     positive,
     share,
+    when_or_never,
     whole,
 )
 
@@ -89,6 +89,9 @@ _WIDEST = 3.0
 # How likely the rate is to blame for the first refusal of a host.
 _FIRST_REFUSAL = 0.05
 
+# A rate that is this many times as high as the limit is tried, not found.
+_TRY = 1.5
+
 # A refusal that is less likely than this to mean a limit does not end the search. A
 # host that is more likely than this to have no limit is treated as if it had none.
 _LIKELY = 0.5
@@ -107,28 +110,29 @@ class Advice:
     cut: bool = False
 
 
-_any_belief = partial(Belief, rate=1.0, start_rate=1.0, now=0.0)
-
-
 class Phase(Enum):
     SEARCH = "search"
     STEADY = "steady"
     STATED = "stated"
 
 
+# The state of one is read into it.
+_any_belief = partial(Belief, rate=1.0, start_rate=1.0, now=0.0)
+
+
 @dataclass(eq=False, repr=False, slots=True)
 class Governor(State):
     _bounds: Bounds
-    rate: float = kept(positive, 0.0)
+    rate: float = field(init=False)
     phase: Phase = kept(one_of(Phase), Phase.SEARCH)
     # The rate to return to after a moment, or when the host states no more quota.
-    _goal: float = kept(positive, 0.0)
+    _goal: float = field(init=False)
     is_recovering: bool = kept(flag, False)
     # Since when the rate is what it is, and the successes since then.
-    _since: float = kept(number, -math.inf)
+    _since: float = kept(when_or_never, -math.inf)
     _successes: int = kept(whole, 0)
     _history: SearchHistory = kept_part(SearchHistory)
-    _cut_at: float = kept(number, -math.inf)
+    _cut_at: float = kept(when_or_never, -math.inf)
     _backoff: Backoff = field(init=False)
     # None until the first refusal.
     _belief: Belief | None = kept(optional(new_part(_any_belief)), None)
@@ -196,7 +200,9 @@ class Governor(State):
             return True
         if self.phase is Phase.SEARCH or self.is_recovering or self._belief is None:
             return False
-        return self.limit is not None and self._belief.is_certain
+        if self.limit is None or not self._belief.is_certain:
+            return False
+        return self._goal < _TRY * self.limit
 
     def is_current(self, permit: Permit) -> bool:
         """Tell whether a request was sent since the last cut."""
@@ -248,7 +254,7 @@ class Governor(State):
         if verdict.calls_for_pause:
             if not is_current:
                 if verdict.is_overload:
-                    self._moment.add(permit.sent_at, refused=True)
+                    self._moment.add_refused(permit.sent_at)
                 if self._belief is not None and outcome.speaks_of_rate:
                     self._belief.add_refused(permit.sent_at)
                 return Advice(outcome.wait or 0.0)
@@ -259,7 +265,6 @@ class Governor(State):
                 return Advice(self._backoff.refused(asked, chance, 1.0, waited, now))
             return self._refused(permit, outcome, now, chance, otherwise)
         if verdict is Verdict.SERVED:
-            self._moment.add(permit.sent_at, refused=False)
             self._count(permit.sent_at)
             if is_current:
                 self._served(permit, outcome.quota, now)
@@ -272,9 +277,7 @@ class Governor(State):
         self._cycle.served(sent_at)
         if self._belief is None:
             self._history.add(sent_at)
-        elif sent_at > self._moment.refused_at:
-            self._moment.later.append(sent_at)
-        else:
+        elif not self._moment.add_served(sent_at):
             self._belief.served(sent_at)
 
     def _served(self, permit: Permit, quota: Quota | None, now: float) -> None:
@@ -309,13 +312,24 @@ class Governor(State):
         self._goal = self._bounds.within(self._goal * DOUBLE)
         self._go(self._goal, now)
 
-    def _steer(self, now: float, least: float = 0.0, most: float = math.inf) -> None:
-        """Aim at the best rate that is believed in now, between these."""
+    def _steer(
+        self,
+        now: float,
+        least: float = 0.0,
+        most: float = math.inf,
+        *,
+        may_try: bool = True,
+    ) -> None:
+        """Aim at the best rate that is believed in now, between these. ``may_try`` says
+        that it may also be one that is not believed in."""
         belief = self._belief
-        assert belief is not None
+        if belief is None:
+            # What others have written down has lost it.
+            self.phase = Phase.SEARCH
+            return
         belief.leak(now)
         aim = Aim(belief, self._bounds, self._goal)
-        best = aim.best(may_try=not least, has_bad_luck=self.unlucky > 0)
+        best = aim.best(may_try=may_try, has_bad_luck=self.unlucky > 0)
         self._goal = aim.goal = self._bounds.within(min(max(best, least), most))
         aim.focus()
         self.limit = aim.limit
@@ -411,7 +425,8 @@ class Governor(State):
             self.phase = Phase.STEADY
         # One that was bad luck, at a rate that was in use, may be followed by a higher.
         is_luck = cause < _LIKELY and moment.rate >= self._goal
-        self._steer(now, least, math.inf if is_luck else self._goal)
+        most = math.inf if is_luck else self._goal
+        self._steer(now, least, most, may_try=measured is not None)
 
     def _measured(self, limit: float, spread: float, trust: float, now: float) -> None:
         """Begin at that limit, as far as it is to be trusted. It may have changed: a

@@ -9,10 +9,12 @@ from typing import NamedTuple
 from scrapy_politeness.core.governor.backoff import likely_meant
 from scrapy_politeness.core.snapshot import (
     State,
-    above_zero,
+    amount,
     flag,
     kept,
-    number,
+    positive_or_infinite,
+    when_or_never,
+    when_or_not_yet,
     whole,
 )
 
@@ -55,18 +57,18 @@ class Cycle(State):
     then, if nothing was lost because we came back late: that was at some time between
     the last refusal and the first success."""
 
-    _began_at: float = kept(number, math.inf)
+    _began_at: float = kept(when_or_not_yet, math.inf)
     _count: int = kept(whole, 0)
     _since_refusal: int = kept(whole, _FEW)
     _is_silent: bool = kept(flag, False)
-    _refused_at: float = kept(number, -math.inf)
-    _weight: float = kept(number, 0.0)
+    _refused_at: float = kept(when_or_never, -math.inf)
+    _weight: float = kept(amount, 0.0)
     # Since when the host serves nothing, and for how long in total in this cycle.
-    _silent_since: float = kept(number, math.inf)
-    _silence: float = kept(number, 0.0)
+    _silent_since: float = kept(when_or_not_yet, math.inf)
+    _silence: float = kept(amount, 0.0)
     # What the cycle before has measured.
-    _least: float = kept(above_zero, math.inf)
-    _most: float = kept(above_zero, math.inf)
+    _least: float = kept(positive_or_infinite, math.inf)
+    _most: float = kept(positive_or_infinite, math.inf)
 
     def served(self, at: float) -> None:
         self._began_at = min(self._began_at, at)

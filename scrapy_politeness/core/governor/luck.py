@@ -192,7 +192,8 @@ class Luck:
 
     def share(self, times: float) -> float:
         """Of all requests, those refused for no reason, if that was so ``times``."""
-        return (_REFUSED + times) / (_REQUESTS + self._requests)
+        # What others have written down may be more than there were requests.
+        return min(1.0, (_REFUSED + times) / (_REQUESTS + self._requests))
 
     def move(self, moved: Callable[[Rows], Rows]) -> None:
         self._counts = moved(self._counts)

@@ -16,11 +16,11 @@ from scrapy_politeness.core.governor.fixed_windows import FixedWindows
 from scrapy_politeness.core.governor.windows import SlidingWindows
 from scrapy_politeness.core.snapshot import (
     amount,
-    finite,
     listing,
     part,
     positive,
     series,
+    when,
     whole,
 )
 
@@ -100,10 +100,10 @@ class ModelLimiters:
             "_buckets": part(self._buckets),
             "_sliding": listing(*map(part, self._sliding)),
             "_fixed": part(self._fixed),
-            "_at": finite,
-            "_until": finite,
+            "_at": when,
+            "_until": when,
             "_count": whole,
-            "_refused": series(finite),
+            "_refused": series(when),
             "_gap": amount,
         }
 
@@ -136,7 +136,7 @@ class ModelLimiters:
 
     def look(self, evidence: Sequence[array[float]]) -> int:
         """Take the evidence from cells that would have refused what was served since
-        the last look; return how much that was."""
+        the last look; return how many requests that was."""
         count, self._count = self._count, 0
         if not count:
             return 0
@@ -145,8 +145,8 @@ class ModelLimiters:
         if seconds > 0:
             self._gap = seconds / count
         self._buckets.serve(self.limits, seconds, count, evidence)
-        for windows, cells in self._with_windows(evidence):
-            windows.serve(self.limits, count, cells)
+        for windows, of_row in self._window_rows(evidence):
+            windows.serve(self.limits, count, of_row)
         return count
 
     def full(self, at: float) -> list[list[float]]:
@@ -165,8 +165,8 @@ class ModelLimiters:
         """A request that was sent then was refused."""
         self._buckets.fill(self.limits, max(0.0, at - self._at))
         self._at = self._until = max(self._at, at)
-        for windows, cells in self._with_windows(evidence):
-            windows.refuse(self.limits, at, cells, self._refused)
+        for windows, of_row in self._window_rows(evidence):
+            windows.refuse(self.limits, at, of_row, self._refused)
 
     def add_refused(self, at: float) -> None:
         """A request that was sent then was refused, which says nothing new; but some
@@ -187,7 +187,7 @@ class ModelLimiters:
         self.rate = rate
         self._buckets.move(moved)
 
-    def _with_windows(
+    def _window_rows(
         self, evidence: Sequence[array[float]]
     ) -> zip[tuple[Windows, array[float]]]:
         return zip(self._windows, evidence[_FIRST_WINDOWS:], strict=True)

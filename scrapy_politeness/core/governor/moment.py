@@ -11,9 +11,11 @@ from scrapy_politeness.core.snapshot import (
     finite,
     flag,
     kept,
-    number,
     series,
     share,
+    when,
+    when_or_never,
+    when_or_not_yet,
 )
 
 # A refusal is not alone if at least this many more of those that were in flight with it
@@ -25,17 +27,17 @@ _MANY_REFUSED = 3
 class Moment(State):
     """A refusal that the belief does not know of yet, and what was sent around it."""
 
-    # When that request was sent, and at what rate; there is none yet, at first.
-    refused_at: float = kept(number, math.inf)
+    # When that request was sent, and at what rate. Infinite while no moment is on.
+    refused_at: float = kept(when_or_not_yet, math.inf)
     rate: float = kept(amount, 0.0)
     # How likely something else made it fail, and whether the host said what it meant.
     otherwise: float = kept(share, 0.0)
     said: bool = kept(flag, False)
     # What was served of those sent later.
-    later: list[float] = kept(series(finite), [])
-    # When the refusal was known, and how many more of those that were in flight with it
-    # were refused than served.
-    _known_at: float = kept(number, -math.inf)
+    _later: list[float] = kept(series(when), [])
+    # When the refusal became known, and how many more of those that were in flight with
+    # it were refused than served.
+    _known_at: float = kept(when_or_never, -math.inf)
     _more_refused: float = kept(finite, 0.0)
 
     @property
@@ -44,7 +46,7 @@ class Moment(State):
 
     @property
     def is_alone(self) -> bool:
-        """Tell whether others in flight with it were served, too."""
+        """Tell whether hardly any of those in flight with it were refused as well."""
         return self._more_refused < _MANY_REFUSED
 
     def begin(
@@ -60,10 +62,20 @@ class Moment(State):
     def end(self) -> list[float]:
         """Return when those were sent that were served since."""
         self.refused_at = math.inf
-        later, self.later = self.later, []
+        later, self._later = self._later, []
         return later
 
-    def add(self, sent_at: float, *, refused: bool) -> None:
-        """That was the outcome of another request."""
+    def add_refused(self, sent_at: float) -> None:
+        """Another request was refused, which may have been in flight with it."""
         if self.refused_at < sent_at < self._known_at:
-            self._more_refused += 1 if refused else -1
+            self._more_refused += 1
+
+    def add_served(self, sent_at: float) -> bool:
+        """Another request was served; tell whether it was sent after that which was
+        refused, so that the belief gets it when the moment is over."""
+        if sent_at <= self.refused_at:
+            return False
+        if sent_at < self._known_at:
+            self._more_refused -= 1
+        self._later.append(sent_at)
+        return True

@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 
 from scrapy_politeness.core.governor.belief import Belief
-from scrapy_politeness.core.snapshot import State, finite, kept, series, whole
+from scrapy_politeness.core.snapshot import State, kept, series, when, whole
 
-# It is remembered in stretches of this many requests each, at most the second number of
-# them: older ones are merged, and of those at most the last number are run through the
-# models at the first refusal.
+# The search is remembered in stretches of this many requests each, at most the second
+# number of them: older ones are merged, and of those at most the last number are run
+# through the models at the first refusal.
 _STRETCH = 10
 _MOST_STRETCHES = 12
 _MOST_REPLAYED = 600
@@ -18,10 +18,11 @@ _MOST_REPLAYED = 600
 
 @dataclass(eq=False, slots=True)
 class SearchHistory(State):
-    """Crawls idle now and then: a mere count would say little."""
+    """When what was served had been sent. Crawls idle now and then: a mere count would
+    say little."""
 
     # When each stretch began, and how many requests were served in it.
-    _stretches: list[tuple[float, int]] = kept(series(finite, whole), [])
+    _stretches: list[tuple[float, int]] = kept(series(when, whole), [])
 
     def add(self, sent_at: float) -> None:
         stretches = self._stretches
@@ -41,8 +42,8 @@ class SearchHistory(State):
         return served / (at - since) if at > since else math.inf
 
     def end(self, rate: float, start_rate: float, at: float) -> Belief:
-        """The first refusal, of a request that was sent then: return what to believe,
-        by what was served on the way there."""
+        """A request sent then was the first to be refused: return the belief that
+        follows from what was served before."""
         stretches, self._stretches = self._stretches[-_MOST_STRETCHES:], []
         belief = Belief(rate, start_rate, stretches[0][0] if stretches else at)
         ends = [start for start, _ in stretches[1:]]

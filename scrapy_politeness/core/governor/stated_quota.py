@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.snapshot import State, kept, positive, whole
@@ -29,7 +30,7 @@ _MOST_SILENT = 5
 
 @dataclass(eq=False, slots=True)
 class StatedQuota(State):
-    _share: float = kept(positive, _UNDER)
+    _share: float = kept(partial(positive, high=1.0), _UNDER)
     # Answers that have said something, less those since that have not.
     _said: int = kept(whole, 0)
 

@@ -13,7 +13,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.governor.buckets import CONTRADICTED, MOST_MISSING
-from scrapy_politeness.core.snapshot import State, above_zero, amount, kept, number
+from scrapy_politeness.core.snapshot import (
+    State,
+    amount,
+    kept,
+    number,
+    positive_or_infinite,
+)
 
 if TYPE_CHECKING:
     from array import array
@@ -25,6 +31,9 @@ _RULED_OUT = 1.0
 # Requests that follow each other quickly may arrive in another window than they were
 # sent in: a host that has served some is believed to serve this many more.
 BLURRED = 0.2
+
+# Requests per second: nothing that a host does shows a limit this high.
+_NO_ROOF = 1e6
 
 # A window with fewer is a bucket.
 _FEWEST = 5.0
@@ -54,7 +63,7 @@ class Windows(State):
 
     _seconds: float
     _floor: float = kept(amount, 0.0)
-    _roof: float = kept(above_zero, math.inf)
+    _roof: float = kept(positive_or_infinite, math.inf)
 
     def add(self, at: float) -> None:
         """A request that was sent then was served."""
@@ -106,6 +115,8 @@ class Windows(State):
     def forget(self, share: float) -> None:
         self._floor *= 1 - share
         self._roof *= 1 + share
+        if self._roof > _NO_ROOF:
+            self._roof = math.inf
 
     def _extremes(self) -> tuple[float, float]:
         """The most and the fewest that were in a window when one more was served,

@@ -246,10 +246,12 @@ class SharedLearning:
         model = slot.learner.model or slot.learner.new_model()
         try:
             copy.changes = [self._observe(model, report) for report in copy.sent]
+            state = freeze(model)
         except (ArithmeticError, ValueError) as error:
             self._stored.warn_damaged(slot, error)
             model = slot.learner.new_model()
             copy.changes = [self._observe(model, report) for report in copy.sent]
+            state = freeze(model)
         slot.adopt(model)
         learned = slot.learner.learned
         pause = max(
@@ -266,7 +268,7 @@ class SharedLearning:
             copy.revision,
             micros(1 / model.rate),
             model.cuts,
-            text_of(freeze(model)),
+            text_of(state),
             _DETAILS_KEPT if learned else _LITTLE_KEPT,
             text_of(summary) if learned else "",
             _SUMMARY_KEPT,
