@@ -49,6 +49,11 @@ def steady(rate: int, base: float, **more: Any) -> dict[str, Any]:
     }
 
 
+def parent(path: str) -> str:
+    """The page with the link to that one."""
+    return f"/page/{(int(path.removeprefix('/page/')) - 1) // 10}"
+
+
 def tries(server: Site) -> list[float]:
     return [a.at for a in server.arrivals if a.path == BROKEN]
 
@@ -143,8 +148,13 @@ def test_what_was_refused_goes_behind_the_others(
     settings = steady(30, 5, **order)
     result = crawl(spider, urls=server.page_urls(), settings=settings)
     assert len(result.items) == 60
-    assert [a.path for a in server.arrivals][-1] == BROKEN
     assert len(server.arrivals) == 61
+    paths = [arrival.path for arrival in server.arrivals]
+    refused, served = (nth for nth, path in enumerate(paths) if path == BROKEN)
+    # Some versions of Scrapy parse pages late: their links are not in line yet.
+    behind = {parent(path) for path in paths[served + 1 :]}
+    assert not behind & set(paths[:refused])
+    assert not behind or spider == "walk"
 
 
 def test_in_a_long_crawl_it_does_not_wait_until_all_others_are_done(

@@ -212,11 +212,9 @@ def test_two_crawls_share_a_screen_and_give_the_streams_back(
         display.hide("b", "b: over", census())
         assert handler.stream is sys.stderr is sys.stdout is tty
         later.stream.write(" and a late word\n")
-        assert tty.rendered()[5:8] == [
-            "b: over",
-            "a rest and a late word",
-            "",
-        ]
+        # Older versions of Rich leave an empty line in between.
+        rest = [line for line in tty.rendered()[5:] if line]
+        assert rest == ["b: over", "a rest and a late word"]
     finally:
         logging.root.removeHandler(handler)
 

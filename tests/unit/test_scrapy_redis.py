@@ -444,7 +444,9 @@ def test_a_stall_loses_nothing_and_repeats_nothing(
 def test_a_pop_that_the_client_repeats_loses_nothing(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = redis_server.client(retry=Retry(NoBackoff(), 1))
+    client = redis_server.client(
+        retry=Retry(NoBackoff(), 1), retry_on_error=[ConnectionError]
+    )
     queue = redis_requests.SharedQueue(client, "quiet:requests")
     queue.push("a", 0, b"1")
     queue.push("a", 0, b"2")
