@@ -4,6 +4,7 @@ import fcntl
 import gc
 import os
 import pickle
+import sqlite3
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -129,7 +130,18 @@ def redis_server() -> Iterator[RedisServer]:
 
 
 @pytest.fixture
-def crawler() -> Iterator[Callable[..., Crawler]]:
-    """Makes crawlers that are ready to crawl, and do not."""
-    with ready_crawlers() as make:
-        yield make
+def crawler(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Crawler]]:
+    """Makes crawlers that are ready to crawl, and do not. Databases that they leave
+    open are closed, as at the end of a process."""
+    connect = sqlite3.connect
+    with ExitStack() as stack:
+
+        def connect_for_now(*args: Any, **options: Any) -> sqlite3.Connection:
+            db: sqlite3.Connection = connect(*args, **options)
+            # Those for several threads may be in use.
+            if options.get("check_same_thread", True):
+                stack.callback(db.close)
+            return db
+
+        monkeypatch.setattr(sqlite3, "connect", connect_for_now)
+        yield stack.enter_context(ready_crawlers())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from itertools import pairwise
 from statistics import median
@@ -307,6 +308,9 @@ class Impatient(Pages):
             yield {"url": response.url, "status": response.status}
 
 
+@pytest.mark.skipif(
+    sys.version_info >= (3, 12), reason="Scrapy itself then fails with a KeyError"
+)
 @pytest.mark.parametrize("obey", [True, False])
 def test_who_does_not_wait_for_an_answer_may_ask_again(
     site: Callable[..., Site], obey: bool
