@@ -73,6 +73,9 @@ def ready_crawlers() -> Iterator[Callable[..., Crawler]]:
                 with suppress(sqlite3.ProgrammingError):  # the test has closed it
                     queue.close()
         parts_of(crawler).stop()
+        records = parts_of(crawler).records
+        if records is not None:
+            records.close()
 
 
 def as_if_killed(folder: Path) -> Path:
