@@ -285,12 +285,18 @@ class Belief:
     @property
     def unlucky(self) -> float:
         """The share of the requests that are refused whatever the rate is."""
-        return self._luck.share(self.times)
+        return self.bad_luck[1]
 
     @property
     def times(self) -> float:
         """How many refusals had no other reason than bad luck."""
-        return self._luck.times(
+        return self.bad_luck[0]
+
+    @property
+    def bad_luck(self) -> tuple[float, float]:
+        """How many refusals had no other reason, and the share of the requests that are
+        refused for none."""
+        return self._luck.times_and_share(
             [
                 [width * math.exp(e) for e, width in zip(cells, WIDTHS, strict=True)]
                 for cells in self._evidence
@@ -319,6 +325,8 @@ class Belief:
 
     def _look(self) -> None:
         """Learn from what was served since the last look."""
+        if not self._models.count:
+            return
         count = self._models.look(self._evidence)
         self._luck.served(count)
         self._since_leak += count

@@ -277,7 +277,9 @@ class Governor(State):
         self._cycle.served(sent_at)
         if self._belief is None:
             self._history.add(sent_at)
-        elif not self._moment.add_served(sent_at):
+        elif sent_at > self._moment.refused_at:
+            self._moment.add_served(sent_at)
+        else:
             self._belief.served(sent_at)
 
     def _served(self, permit: Permit, quota: Quota | None, now: float) -> None:
@@ -336,7 +338,8 @@ class Governor(State):
         self._count_bad_luck(belief)
 
     def _count_bad_luck(self, belief: Belief) -> None:
-        self.unlucky = belief.unlucky if belief.times >= _UNLUCKY_TIMES else 0.0
+        times, share_of_all = belief.bad_luck
+        self.unlucky = share_of_all if times >= _UNLUCKY_TIMES else 0.0
 
     def _refused(
         self,
@@ -401,7 +404,7 @@ class Governor(State):
         """A moment is over: hand the refusal to the belief. The crawl had nothing to
         send for the last ``idle`` seconds, which were no silence of the host's."""
         belief, moment = self._belief, self._moment
-        if belief is None or not moment.is_on:
+        if belief is None or moment.refused_at == math.inf:
             return
         cause = belief.refused(
             moment.refused_at, moment.otherwise, said=moment.said, alone=moment.is_alone

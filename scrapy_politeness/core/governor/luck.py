@@ -181,19 +181,19 @@ class Luck:
         """How many refusals lately were a limit's, it seems."""
         return self._limit_said + self._limit_silent - _LIMIT_SILENT
 
-    def times(self, weights: Sequence[Sequence[float]]) -> float:
-        """How many refusals were bad luck, where the cells are worth that much."""
+    def times_and_share(
+        self, weights: Sequence[Sequence[float]]
+    ) -> tuple[float, float]:
+        """How many refusals were bad luck, where the cells are worth that much; and of
+        all requests, those refused for no reason."""
         found = total = 0.0
         for of_row, counts in zip(weights, self._counts, strict=True):
             for weight, count in zip(of_row, counts, strict=True):
                 total += weight
                 found += weight * count
-        return found / total
-
-    def share(self, times: float) -> float:
-        """Of all requests, those refused for no reason, if that was so ``times``."""
+        times = found / total
         # What others have written down may be more than there were requests.
-        return min(1.0, (_REFUSED + times) / (_REQUESTS + self._requests))
+        return times, min(1.0, (_REFUSED + times) / (_REQUESTS + self._requests))
 
     def move(self, moved: Callable[[Rows], Rows]) -> None:
         self._counts = moved(self._counts)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from scrapy_politeness.core.governor.buckets import Buckets
 from scrapy_politeness.core.governor.cells import CELLS, EDGES
 from scrapy_politeness.core.governor.fixed_windows import FixedWindows
-from scrapy_politeness.core.governor.windows import SlidingWindows
+from scrapy_politeness.core.governor.windows import SlidingWindows, WindowRows
 from scrapy_politeness.core.snapshot import (
     amount,
     listing,
@@ -27,8 +27,6 @@ from scrapy_politeness.core.snapshot import (
 if TYPE_CHECKING:
     from array import array
     from collections.abc import Callable, Sequence
-
-    from scrapy_politeness.core.governor.windows import Windows
 
 # The bursts between which a cell's lies. Most limiters let 1 to 100 through at once; a
 # burst of exactly 1 would be ruled out by a request that merely travels faster.
@@ -63,32 +61,33 @@ _DECIMALS = 2
 
 
 class ModelLimiters:
-    """``rate`` is where the cells are narrowest, ``limits`` are their lower edges."""
+    """``rate`` is where the cells are narrowest, ``limits`` are their lower edges, and
+    ``count`` is how much was served since the last look."""
 
     __slots__ = (
         "_at",
         "_buckets",
-        "_count",
         "_fixed",
         "_gap",
-        "_rate",
         "_refused",
         "_sliding",
         "_until",
         "_windows",
+        "count",
         "limits",
+        "rate",
     )
 
     def __init__(self, rate: float, now: float) -> None:
-        self.rate = rate
+        self.narrow_at = rate
         self._buckets = Buckets(CELLS, _BURSTS)
         self._sliding = [SlidingWindows(seconds) for seconds in _WINDOWS]
         self._fixed = FixedWindows(_FIXED)
         # The same objects: a state from outside is read into them.
-        self._windows: tuple[Windows, ...] = (*self._sliding, self._fixed)
+        self._windows = WindowRows((*self._sliding, self._fixed))
         # Requests that were served, but have not been looked at, the last at _until.
         self._at = self._until = now
-        self._count = 0
+        self.count = 0
         # When those were sent that the host has refused lately, and said why.
         self._refused: list[float] = []
         # The time between two requests, lately.
@@ -96,24 +95,24 @@ class ModelLimiters:
 
     def shape(self) -> dict[str, object]:
         return {
-            "rate": _rate,
+            "narrow_at": _rate,
             "_buckets": part(self._buckets),
             "_sliding": listing(*map(part, self._sliding)),
             "_fixed": part(self._fixed),
             "_at": when,
             "_until": when,
-            "_count": whole,
+            "count": whole,
             "_refused": series(when),
             "_gap": amount,
         }
 
     @property
-    def rate(self) -> float:
-        return self._rate
+    def narrow_at(self) -> float:
+        return self.rate
 
-    @rate.setter
-    def rate(self, rate: float) -> None:
-        self._rate = rate
+    @narrow_at.setter
+    def narrow_at(self, rate: float) -> None:
+        self.rate = rate
         self.limits = [rate * math.exp(edge) for edge in EDGES]
 
     @property
@@ -128,25 +127,21 @@ class ModelLimiters:
 
     def add(self, at: float) -> bool:
         """A request that was sent then was served; tell whether it is time to look."""
-        self._count += 1
+        self.count += 1
         self._until = max(self._until, at)
-        for windows in self._windows:
-            windows.add(at)
-        return self._count >= _BATCH
+        self._windows.add(at)
+        return self.count >= _BATCH
 
     def look(self, evidence: Sequence[array[float]]) -> int:
         """Take the evidence from cells that would have refused what was served since
         the last look; return how many requests that was."""
-        count, self._count = self._count, 0
-        if not count:
-            return 0
+        count, self.count = self.count, 0
         seconds = self._until - self._at
         self._at = self._until
         if seconds > 0:
             self._gap = seconds / count
         self._buckets.serve(self.limits, seconds, count, evidence)
-        for windows, of_row in self._window_rows(evidence):
-            windows.serve(self.limits, count, of_row)
+        self._windows.serve(self.limits, count, evidence[_FIRST_WINDOWS:])
         return count
 
     def full(self, at: float) -> list[list[float]]:
@@ -155,18 +150,14 @@ class ModelLimiters:
         seconds = at - self._at if at > self._at else self._gap
         return [
             *self._buckets.empty(self.limits, seconds),
-            *(
-                windows.full(self.limits, at, self._refused)
-                for windows in self._windows
-            ),
+            *self._windows.full(self.limits, at, self._refused),
         ]
 
     def refuse(self, at: float, evidence: Sequence[array[float]]) -> None:
         """A request that was sent then was refused."""
         self._buckets.fill(self.limits, max(0.0, at - self._at))
         self._at = self._until = max(self._at, at)
-        for windows, of_row in self._window_rows(evidence):
-            windows.refuse(self.limits, at, of_row, self._refused)
+        self._windows.refuse(self.limits, at, evidence[_FIRST_WINDOWS:], self._refused)
 
     def add_refused(self, at: float) -> None:
         """A request that was sent then was refused, which says nothing new; but some
@@ -176,21 +167,15 @@ class ModelLimiters:
         self._refused = [*self._refused[1 - _MOST_REFUSED :], at]
 
     def forget(self, share: float) -> None:
-        for windows in self._windows:
-            windows.forget(share)
+        self._windows.forget(share)
 
     def move(
         self,
         rate: float,
         moved: Callable[[list[array[float]]], list[array[float]]],
     ) -> None:
-        self.rate = rate
+        self.narrow_at = rate
         self._buckets.move(moved)
-
-    def _window_rows(
-        self, evidence: Sequence[array[float]]
-    ) -> zip[tuple[Windows, array[float]]]:
-        return zip(self._windows, evidence[_FIRST_WINDOWS:], strict=True)
 
 
 def _rate(value: object) -> float:

@@ -41,10 +41,6 @@ class Moment(State):
     _more_refused: float = kept(finite, 0.0)
 
     @property
-    def is_on(self) -> bool:
-        return self.refused_at < math.inf
-
-    @property
     def is_alone(self) -> bool:
         """Tell whether hardly any of those in flight with it were refused as well."""
         return self._more_refused < _MANY_REFUSED
@@ -70,12 +66,9 @@ class Moment(State):
         if self.refused_at < sent_at < self._known_at:
             self._more_refused += 1
 
-    def add_served(self, sent_at: float) -> bool:
-        """Another request was served; tell whether it was sent after that which was
-        refused, so that the belief gets it when the moment is over."""
-        if sent_at <= self.refused_at:
-            return False
+    def add_served(self, sent_at: float) -> None:
+        """Another request, which was sent later, was served. The belief gets it when
+        the moment is over."""
         if sent_at < self._known_at:
             self._more_refused -= 1
         self._later.append(sent_at)
-        return True

@@ -224,6 +224,42 @@ class SlidingWindows(Windows):
         return sum(at - self._seconds < sent_at < at for sent_at in refused)
 
 
+@dataclass(frozen=True, slots=True)
+class WindowRows:
+    """All windows that are run, each in step with its row of the evidence."""
+
+    rows: tuple[Windows, ...]
+
+    def add(self, at: float) -> None:
+        for windows in self.rows:
+            windows.add(at)
+
+    def serve(
+        self, limits: Sequence[float], count: int, evidence: Sequence[array[float]]
+    ) -> None:
+        for windows, of_row in zip(self.rows, evidence, strict=True):
+            windows.serve(limits, count, of_row)
+
+    def full(
+        self, limits: Sequence[float], at: float, refused: Sequence[float]
+    ) -> list[list[float]]:
+        return [windows.full(limits, at, refused) for windows in self.rows]
+
+    def refuse(
+        self,
+        limits: Sequence[float],
+        at: float,
+        evidence: Sequence[array[float]],
+        refused: Sequence[float],
+    ) -> None:
+        for windows, of_row in zip(self.rows, evidence, strict=True):
+            windows.refuse(limits, at, of_row, refused)
+
+    def forget(self, share: float) -> None:
+        for windows in self.rows:
+            windows.forget(share)
+
+
 def limit_of(count: float) -> float:
     """The lowest limit with which one more than ``count`` is served."""
     return max(count + BLURRED, _FEWEST)
