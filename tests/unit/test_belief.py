@@ -86,7 +86,7 @@ def crawled(server: Server, seconds: float, seed: int, **bounds: float) -> Crawl
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(("share", "least"), [(0.01, 0.8), (0.05, 0.7), (0.1, 0.6)])
+@pytest.mark.parametrize(("share", "least"), [(0.01, 0.9), (0.05, 0.82), (0.1, 0.72)])
 def test_bad_luck_is_not_a_limit(share: float, least: float, seed: int) -> None:
     crawl = Crawl(Bounds(max_rate=10.0))
     server = RandomFailures(Server(10.0), share, refused(), seed=seed)
@@ -95,15 +95,19 @@ def test_bad_luck_is_not_a_limit(share: float, least: float, seed: int) -> None:
     assert crawl.slot.noise == pytest.approx(share, rel=0.8)
 
 
-@pytest.mark.parametrize("seed", range(5, 10))
-def test_a_rate_that_is_too_low_is_left_though_one_request_in_ten_fails(
-    seed: int,
+@pytest.mark.parametrize(("share", "seconds"), [(0.05, 150.0), (0.1, 250.0)])
+def test_a_rate_that_is_too_low_is_left_though_many_requests_fail(
+    share: float, seconds: float
 ) -> None:
-    crawl = Crawl(Bounds(max_rate=10.0))
-    crawl.slot.recall(Learned(0.8, 0.05, None), 0.0)
-    server = RandomFailures(Server(10.0), 0.1, refused(), seed=seed)
-    simulate([crawl], server, seconds=600.0, seed=seed)
-    assert crawl.first_at(9.0) < 300.0
+    """Nine times out of ten: there is always luck that looks like a limit."""
+    needed = []
+    for seed in range(10):
+        crawl = Crawl(Bounds(max_rate=10.0))
+        crawl.slot.recall(Learned(0.8, 0.05, None), 0.0)
+        server = RandomFailures(Server(10.0), share, refused(), seed=seed)
+        simulate([crawl], server, seconds=seconds, seed=seed)
+        needed.append(crawl.first_at(9.0))
+    assert sorted(needed)[8] < seconds
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -127,13 +131,24 @@ def test_a_host_without_a_limit_is_never_said_to_have_one(
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(("share", "least"), [(0.0, 0.9), (0.01, 0.8), (0.05, 0.7)])
-def test_a_limit_is_found_among_bad_luck(share: float, least: float, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("limiter", "share", "least"),
+    [
+        (lambda: TokenBucket(8.0, 10), 0.0, 0.95),
+        (lambda: TokenBucket(8.0, 10), 0.01, 0.9),
+        (lambda: TokenBucket(8.0, 10), 0.05, 0.8),
+        (lambda: SlidingWindow(8, 1.0), 0.05, 0.75),
+    ],
+    ids=["alone", "1 %", "5 %", "5 %, window"],
+)
+def test_a_limit_is_found_among_bad_luck(
+    limiter: Callable[[], Server], share: float, least: float, seed: int
+) -> None:
     crawl = Crawl(Bounds(max_rate=100.0))
-    server = RandomFailures(TokenBucket(8.0, 10), share, refused(), seed=seed)
+    server = RandomFailures(limiter(), share, refused(), seed=seed)
     report = simulate([crawl], server, seconds=1200.0, seed=seed)
     assert report.efficiency >= least
-    assert report.over_limit_per_100 <= 6.0
+    assert report.over_limit_per_100 <= 1.5
     late = [rate for now, rate in crawl.rates if now > 600]
     assert sorted(late)[len(late) // 2] == pytest.approx(8.0, rel=0.25)
 

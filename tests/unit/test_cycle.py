@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from scrapy_politeness.core.governor.belief import Belief
 from scrapy_politeness.core.governor.cycle import Cycle
 
@@ -17,9 +19,26 @@ def test_own_rate_is_no_limit() -> None:
     cycle = Cycle()
     now = _cycle(cycle, 0.0, 10.0, 1000)
     for in_a_row in range(2):
-        cycle.refused(now, 0.0, in_a_row, 0.0)
-    measured = cycle.end(now + 1.0, 0.0)
-    assert measured is None or measured.weight < 0.01
+        cycle.refused(now, 0.0, in_a_row, 0.0, said=True)
+    assert cycle.end(now + 1.0, 0.0) is None
+
+
+@pytest.mark.parametrize(
+    ("in_a_row", "said", "tells_a_limit"),
+    [(2, False, False), (2, True, True), (4, False, True)],
+)
+def test_how_many_failures_in_a_row_are_no_accident(
+    in_a_row: int, said: bool, tells_a_limit: bool
+) -> None:
+    cycle = Cycle()
+    now = _cycle(cycle, 0.0, 10.0, 300)
+    for number in range(in_a_row):
+        cycle.refused(now, 0.0, number, 0.02, said=said)
+    cycle.end(now + 20.0, 0.0)
+    now = _cycle(cycle, now + 20.0, 10.0, 300)
+    for number in range(in_a_row):
+        cycle.refused(now, 0.0, number, 0.02, said=said)
+    assert (cycle.end(now + 20.0, 0.0) is not None) == tells_a_limit
 
 
 def test_two_cycles_that_agree_weigh_more() -> None:
@@ -27,7 +46,7 @@ def test_two_cycles_that_agree_weigh_more() -> None:
     weights = []
     for start in (0.0, 60.0):
         now = _cycle(cycle, start, 30.0, 120)
-        cycle.refused(now, start + 60.0 - now, 0, 0.0)
+        cycle.refused(now, start + 60.0 - now, 0, 0.0, said=False)
         measured = cycle.end(start + 60.0, 0.0)
         assert measured is not None
         assert 1.9 < measured.least <= measured.most < 2.1

@@ -378,7 +378,7 @@ class Governor(State):
             # However long it took to find out that it goes on.
             pause = max(pause, self._bounds.backoff_base)
         unlucky = 0.0 if self._belief is None else self._belief.unlucky
-        self._cycle.refused(now, asked or 0.0, in_a_row, unlucky)
+        self._cycle.refused(now, asked or 0.0, in_a_row, unlucky, said=speaks_of_rate)
         self.is_recovering = True
         self._cut_at = now
         if self.phase is Phase.SEARCH:

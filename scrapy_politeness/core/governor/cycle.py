@@ -37,9 +37,14 @@ _GOOD_PART = 0.2
 _EXACT = 2.0
 _TWICE = 3.0
 
-# Until a cycle was measured, such a share of the requests may fail for no reason, for
-# all that is known.
-_UNKNOWN_LUCK = 0.1
+# What is worth less than this is forgotten: to look closely at a rate that was hardly
+# measured, the belief would lose sight of what it knows.
+_LEAST_WEIGHT = 0.25
+
+# At least such a share of the requests may fail for no reason, for all that is known:
+# failures come in clusters, and belief blames some on a limit. Fewer speak of the rate.
+_LEAST_LUCK = 0.1
+_SAID = 0.3
 
 
 class Measured(NamedTuple):
@@ -75,13 +80,15 @@ class Cycle(State):
         self._count += 1
         self._since_refusal += 1
 
-    def refused(self, now: float, asked: float, in_a_row: int, unlucky: float) -> None:
+    def refused(
+        self, now: float, asked: float, in_a_row: int, unlucky: float, *, said: bool
+    ) -> None:
         """``asked`` is the pause that the host wants, ``in_a_row`` how often it has
         refused before without a success, ``unlucky`` the share of the requests that it
-        refuses whatever the rate is."""
+        refuses whatever the rate is. ``said`` says that the refusal speaks of the
+        rate."""
         self._silent_since = min(self._silent_since, now)
-        if self._least == math.inf:
-            unlucky = max(unlucky, _UNKNOWN_LUCK)
+        unlucky = max(unlucky, _LEAST_LUCK) * (_SAID if said else 1.0)
         luck = unlucky ** (in_a_row + 1)
         if not in_a_row:
             luck = (unlucky * (self._since_refusal + 1)) ** 2
@@ -109,7 +116,7 @@ class Cycle(State):
         self._began_at = now
         self._count = 0
         self._silence = 0.0
-        return measured
+        return measured if measured.weight > _LEAST_WEIGHT else None
 
     def _measured(self, seconds: float, until: float) -> Measured:
         least = self._count / seconds
