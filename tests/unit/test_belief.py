@@ -30,6 +30,7 @@ from scrapy_politeness.simulator import (
     RetryAfter,
     Server,
     SlidingWindow,
+    Steps,
     TokenBucket,
     refused,
     simulate,
@@ -95,7 +96,7 @@ def test_bad_luck_is_not_a_limit(share: float, least: float, seed: int) -> None:
     assert crawl.slot.noise == pytest.approx(share, rel=0.8)
 
 
-@pytest.mark.parametrize(("share", "seconds"), [(0.05, 150.0), (0.1, 250.0)])
+@pytest.mark.parametrize(("share", "seconds"), [(0.05, 200.0), (0.1, 350.0)])
 def test_a_rate_that_is_too_low_is_left_though_many_requests_fail(
     share: float, seconds: float
 ) -> None:
@@ -192,6 +193,23 @@ def test_an_outage_of_ten_minutes_is_over_within_a_minute(
     # A host at its first request has not been climbed up to yet.
     climb = 30.0 if start == 0.0 else 0.0
     assert crawl.first_at(9.0, after=end) - end <= 60.0 + climb
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_outage_blurs_no_limit_that_is_known(seed: int) -> None:
+    server = Downtime(TokenBucket(8.0, 10), 600.0, 1200.0, refused())
+    crawl = crawled(server, 1500.0, seed, max_rate=100.0)
+    assert max(rate for at, rate in crawl.rates if at > 1200.0) < 20.0
+    assert crawl.first_at(7.0, after=1200.0) < 1260.0
+
+
+def test_a_limit_that_rises_is_followed_within_minutes() -> None:
+    limits = Steps((0.0, 4.0), (300.0, 2.0), (600.0, 6.0))
+    needed = [
+        crawled(RetryAfter(TokenBucket(limits, 8)), 1200.0, seed).first_at(5.7, 600.0)
+        for seed in range(8)
+    ]
+    assert sorted(needed)[4] < 600.0 + 300.0
 
 
 def test_ten_minutes_of_bad_luck_are_forgotten_within_a_minute() -> None:

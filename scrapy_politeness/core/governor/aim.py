@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 DOUBLE = 2.0
 
 # Once a host has refused, the rate rises by no more than this at a time; unless there
-# is likely no limit after all: then it goes on as in the search.
+# is likely no limit after all, and it was just once: then it goes on as in the search.
 _RISE = 1.25
+_ONCE = 1.0
 
 # Just under the limit, since no two requests travel equally fast.
 UNDER = 0.995
@@ -55,11 +56,6 @@ _LAGS = 1.5
 # A host that is more likely than this to have no limit is treated as if it had none.
 _LIKELY = 0.5
 
-# A limit is in sight if it is as likely as not within this factor of the rate that it
-# is hardly below.
-_IN_SIGHT = 1.3
-_HARDLY = 0.1
-
 
 @dataclass
 class Aim:
@@ -82,23 +78,22 @@ class Aim:
         elif may_try and self._is_worth_a_try(self.goal / DOUBLE):
             # A try goes on for as long as it would be begun again.
             best = max(best, self.goal)
+        seems_free = self._likely == math.inf and belief.times < _ONCE
         is_safe = self._is_low(self.goal) and (is_tried or higher > _SAFE)
-        is_free = is_safe or self._likely == math.inf
+        is_free = seems_free or is_safe
         best = min(best, self.goal * (DOUBLE if is_free else _RISE))
         # What is not in use is not known to be any good.
         return self.goal if best > self.goal > self._in_use else best
 
     def focus(self) -> None:
         """Have the belief look closely at where the limit matters."""
-        [least] = self.belief.quantiles(_HARDLY)
-        if self._likely < _IN_SIGHT * least:
-            # Never look away from it: what was seen closely would be blurred.
-            self.belief.focus(self.bounds.within(self._likely))
-            return
-        # A crawl that does not keep up with its pace may meet a limit far below that.
-        lags = self.goal > _LAGS * self.belief.recent_rate
-        likely = self._likely if lags else math.inf
-        self.belief.focus(min(self.goal, self._in_use, likely))
+        place = self.belief.limit_in_sight
+        if place is None:
+            place = min(self.goal, self._in_use)
+            # A crawl that lags behind its pace may meet a limit far below that.
+            if self.goal > _LAGS * self.belief.recent_rate:
+                place = min(place, self._likely, self.belief.goodput)
+        self.belief.focus(self.bounds.within(place))
 
     @property
     def limit(self) -> float | None:

@@ -13,6 +13,7 @@ from scrapy_politeness.core.snapshot import (
     flag,
     kept,
     positive_or_infinite,
+    share,
     when_or_never,
     when_or_not_yet,
     whole,
@@ -22,10 +23,8 @@ from scrapy_politeness.core.snapshot import (
 # the result.
 _ENOUGH = 20
 
-# A host that asks for a longer pause than this, in seconds, or refuses again after
-# fewer successes than this, counts by windows.
+# A host that asks for a longer pause than this, in seconds, counts by windows.
 _LONG_PAUSE = 5.0
-_FEW = 5
 
 # Where the host was silent for a smaller share of the cycle, it served about as much as
 # it was asked for: that is our own rate rather than its limit.
@@ -37,14 +36,14 @@ _GOOD_PART = 0.2
 _EXACT = 2.0
 _TWICE = 3.0
 
-# What is worth less than this is forgotten: to look closely at a rate that was hardly
-# measured, the belief would lose sight of what it knows.
-_LEAST_WEIGHT = 0.25
+# How likely one refusal more is bad luck, if it does not speak of the rate and if it
+# does. That is much, since failures come in clusters.
+_LUCK = 0.1
+_LUCK_IF_SAID = 0.03
 
-# At least such a share of the requests may fail for no reason, for all that is known:
-# failures come in clusters, and belief blames some on a limit. Fewer speak of the rate.
-_LEAST_LUCK = 0.1
-_SAID = 0.3
+# What is worth less than this says nothing: it takes three refusals in a row, or two
+# that speak of the rate, and some silence.
+_LEAST_WEIGHT = 0.2
 
 
 class Measured(NamedTuple):
@@ -64,8 +63,9 @@ class Cycle(State):
 
     _began_at: float = kept(when_or_not_yet, math.inf)
     _count: int = kept(whole, 0)
-    _since_refusal: int = kept(whole, _FEW)
     _is_silent: bool = kept(flag, False)
+    # How likely the refusals in a row are bad luck, and what the silence is worth.
+    _luck: float = kept(share, 1.0)
     _refused_at: float = kept(when_or_never, -math.inf)
     _weight: float = kept(amount, 0.0)
     # Since when the host serves nothing, and for how long in total in this cycle.
@@ -78,27 +78,19 @@ class Cycle(State):
     def served(self, at: float) -> None:
         self._began_at = min(self._began_at, at)
         self._count += 1
-        self._since_refusal += 1
 
-    def refused(
-        self, now: float, asked: float, in_a_row: int, unlucky: float, *, said: bool
-    ) -> None:
+    def refused(self, now: float, asked: float, in_a_row: int, *, said: bool) -> None:
         """``asked`` is the pause that the host wants, ``in_a_row`` how often it has
-        refused before without a success, ``unlucky`` the share of the requests that it
-        refuses whatever the rate is. ``said`` says that the refusal speaks of the
+        refused before without a success, ``said`` whether the refusal speaks of the
         rate."""
         self._silent_since = min(self._silent_since, now)
-        unlucky = max(unlucky, _LEAST_LUCK) * (_SAID if said else 1.0)
-        luck = unlucky ** (in_a_row + 1)
-        if not in_a_row:
-            luck = (unlucky * (self._since_refusal + 1)) ** 2
-        if in_a_row or asked > _LONG_PAUSE or self._since_refusal < _FEW:
+        self._luck = self._luck if in_a_row else 1.0
+        self._luck *= _LUCK_IF_SAID if said else _LUCK
+        weight = 1.0 if asked > _LONG_PAUSE else likely_meant(self._luck)
+        if weight > _LEAST_WEIGHT:
             self._is_silent = True
             self._refused_at = now + asked
-            self._weight = 1.0
-            if asked <= _LONG_PAUSE:
-                self._weight = likely_meant(luck)
-        self._since_refusal = 0
+            self._weight = weight
 
     def end(self, now: float, idle: float) -> Measured | None:
         """The host serves again, and might have done so ``idle`` seconds ago; return
