@@ -87,13 +87,10 @@ class Aim:
 
     def focus(self) -> None:
         """Have the belief look closely at where the limit matters."""
-        place = self.belief.limit_in_sight
-        if place is None:
-            place = min(self.goal, self._in_use)
-            # A crawl that lags behind its pace may meet a limit far below that.
-            if self.goal > _LAGS * self.belief.recent_rate:
-                place = min(place, self._likely, self.belief.goodput)
-        self.belief.focus(self.bounds.within(place))
+        # A crawl that does not keep up with its pace may meet a limit far below that.
+        lags = self.goal > _LAGS * self.belief.recent_rate
+        likely = self._likely if lags else math.inf
+        self.belief.focus(min(self.goal, self._in_use, likely))
 
     @property
     def limit(self) -> float | None:

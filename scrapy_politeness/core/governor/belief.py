@@ -85,7 +85,7 @@ _MOST_LEAK = 0.25
 # The longer a limit has not shown itself, the more leaks: twice as much after this many
 # of these seconds, nine times as much after twice as many. However rarely a host is
 # asked, at least this share of the time counts.
-_UNSEEN = 78.0
+_UNSEEN = 85.0
 _LEAST_SHOWN = 0.1
 
 # From here on, a refusal is rather a limit's than bad luck.

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from array import array
     from collections.abc import Callable, Iterable, Sequence
 
+# No two requests travel equally fast: a token may be a little late.
+_TOKEN = 1.005
+
 # Evidence lost for each token that a request was served without, at most this many.
 CONTRADICTED = 1.5
 MOST_MISSING = 2.0
@@ -82,7 +85,11 @@ class Buckets:
         gains = [limit * seconds for limit in limits]
         return [
             [
-                0.0 if low >= 1 else 1.0 if high <= 1 else (1 - low) / (high - low)
+                0.0
+                if low >= _TOKEN
+                else 1.0
+                if high <= _TOKEN
+                else (_TOKEN - low) / (high - low)
                 for low, high in zip(least, most, strict=True)
             ]
             for least, most in self._after(gains)
