@@ -51,10 +51,10 @@ _MEANT = 0.4
 
 # How many refusals by a limit have spoken of the rate, and how many have not, before
 # anything is known: most limiters do so. A limiter answers in one way, so a single
-# refusal tells nearly all about the next. The counts fade when there are more than the
-# last number.
-_LIMIT_SAID = 0.1
-_LIMIT_SILENT = 0.05
+# refusal tells much about the next. The counts fade when there are more than the last
+# number.
+_LIMIT_SAID = 0.5
+_LIMIT_SILENT = 0.25
 _MOST_COUNTED = 60.0
 # Halved for weeks, a count would become zero.
 _LEAST_COUNTED = 1e-6
