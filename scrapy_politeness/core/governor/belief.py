@@ -36,12 +36,11 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from scrapy_politeness.core.governor.cells import (
     CELLS,
-    EDGES,
+    MIDDLES,
     NARROWEST,
     WIDTHS,
     leaked,
@@ -107,10 +106,6 @@ _MORE_REFUSALS = 1.0
 
 # A limit is known if it is known to this factor.
 _KNOWN = 1.5
-
-# A limit is in sight if its median is within this factor of its lowest tenth, however
-# long the tail above: leaks make one.
-_IN_SIGHT = 1.3
 
 
 class Belief:
@@ -213,11 +208,9 @@ class Belief:
         ``weight`` is 1 for what has no other explanation."""
         self._look()
         low, high = math.log(least / self.rate), math.log(most / self.rate)
-        cells = [*pairwise(EDGES), (math.inf, math.inf)]
-        # Of a wide cell, any part may be the right one.
         lost = [
-            min(weight * _MEASURED, (max(0.0, low - to, at - high) / _EXACT) ** 2 / 2)
-            for at, to in cells
+            min(weight * _MEASURED, (max(0.0, low - at, at - high) / _EXACT) ** 2 / 2)
+            for at in (*MIDDLES, math.inf)
         ]
         self._evidence = [
             row(old - loss for old, loss in zip(evidence, lost, strict=True))
@@ -282,13 +275,6 @@ class Belief:
         """The host's limit, if there seems to be one and it is known well enough."""
         low, middle, high = self.quantiles(0.1, 0.5, 0.9)
         return middle if high < _KNOWN * low else None
-
-    @property
-    def limit_in_sight(self) -> float | None:
-        """Where a limit is seen closely, if there seems to be one: to look closely at
-        another rate would blur it."""
-        low, middle = self.quantiles(0.1, 0.5)
-        return middle if middle < _IN_SIGHT * low else None
 
     @property
     def is_certain(self) -> bool:

@@ -33,10 +33,9 @@ with what was sent around it, in the order of sending, and the rate is what that
 best. What was under way at the time of a cut was sent at the old rate: it does not cut
 again. But where hardly any of that was served, it was hardly bad luck.
 
-**Cycle.** A host that goes on refusing, more often than bad luck would, counts by
-windows, or is down. From the end of one such silence to the end of the next, a limiter
-of any kind serves exactly its limit: that is measured, and the belief gets it as one
-more piece of evidence.
+**Cycle.** A host that goes on refusing counts by windows, or is down. From the end of
+one such silence to the end of the next, a limiter of any kind serves exactly its limit:
+that is measured, and the belief gets it as one more piece of evidence.
 
 Successes count only where the pace had held the request back: a crawl that waits for
 its spider learns nothing about the limit.
@@ -93,7 +92,8 @@ _FIRST_REFUSAL = 0.05
 # A rate that is this many times as high as the limit is tried, not found.
 _TRY = 1.5
 
-# A refusal that is less likely than this to mean a limit does not end the search.
+# A refusal that is less likely than this to mean a limit does not end the search. A
+# host that is more likely than this to have no limit is treated as if it had none.
 _LIKELY = 0.5
 
 # From this many failures without another reason, and this share of the requests, a
@@ -352,11 +352,12 @@ class Governor(State):
         in_a_row = self._backoff.in_a_row
         rate = self._rate_of(permit)
         asked = self._asked(outcome)
-        said = outcome.speaks_of_rate or outcome.is_block
+        speaks_of_rate = outcome.speaks_of_rate
         # The first refusal of a host, and each after another one, calls for a pause
         # unless the host is known for its bad luck.
         meant = self._backoff.weight(self.unlucky)
         if not in_a_row:
+            said = speaks_of_rate or outcome.is_block
             self._learn(now)
             if self._belief is None:
                 start_rate = self._bounds.start_rate
@@ -365,7 +366,7 @@ class Governor(State):
                 cause = self._belief.cause(permit.sent_at, otherwise, said=said)
                 meant = max(cause, otherwise) ** 2
             self._moment.begin(permit.sent_at, rate, otherwise, now, said=said)
-        elif outcome.speaks_of_rate and self._belief is not None:
+        elif speaks_of_rate and self._belief is not None:
             self._belief.add_refused(permit.sent_at)
         if outcome.is_block:
             meant = 1.0
@@ -376,7 +377,8 @@ class Governor(State):
         if outcome.is_block:
             # However long it took to find out that it goes on.
             pause = max(pause, self._bounds.backoff_base)
-        self._cycle.refused(now, asked or 0.0, in_a_row, said=said)
+        unlucky = 0.0 if self._belief is None else self._belief.unlucky
+        self._cycle.refused(now, asked or 0.0, in_a_row, unlucky)
         self.is_recovering = True
         self._cut_at = now
         if self.phase is Phase.SEARCH:
@@ -410,8 +412,7 @@ class Governor(State):
         least = moment.rate * self._bounds.decrease_factor
         measured = self._cycle.end(now, idle)
         if measured is not None:
-            if belief.limit_in_sight is None:
-                belief.focus(self._bounds.within(measured.least))
+            belief.focus(self._bounds.within(measured.least))
             belief.measured(measured.least, measured.most, measured.weight)
             least = 0.0
             if self.phase is Phase.SEARCH:

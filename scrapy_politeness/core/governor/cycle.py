@@ -13,7 +13,6 @@ from scrapy_politeness.core.snapshot import (
     flag,
     kept,
     positive_or_infinite,
-    share,
     when_or_never,
     when_or_not_yet,
     whole,
@@ -23,8 +22,10 @@ from scrapy_politeness.core.snapshot import (
 # the result.
 _ENOUGH = 20
 
-# A host that asks for a longer pause than this, in seconds, counts by windows.
+# A host that asks for a longer pause than this, in seconds, or refuses again after
+# fewer successes than this, counts by windows.
 _LONG_PAUSE = 5.0
+_FEW = 5
 
 # Where the host was silent for a smaller share of the cycle, it served about as much as
 # it was asked for: that is our own rate rather than its limit.
@@ -36,14 +37,9 @@ _GOOD_PART = 0.2
 _EXACT = 2.0
 _TWICE = 3.0
 
-# How likely one refusal more is bad luck, if it does not speak of the rate and if it
-# does. That is much, since failures come in clusters.
-_LUCK = 0.1
-_LUCK_IF_SAID = 0.03
-
-# What is worth less than this says nothing: it takes three refusals in a row, or two
-# that speak of the rate, and some silence.
-_LEAST_WEIGHT = 0.2
+# Until a cycle was measured, such a share of the requests may fail for no reason, for
+# all that is known.
+_UNKNOWN_LUCK = 0.1
 
 
 class Measured(NamedTuple):
@@ -63,9 +59,8 @@ class Cycle(State):
 
     _began_at: float = kept(when_or_not_yet, math.inf)
     _count: int = kept(whole, 0)
+    _since_refusal: int = kept(whole, _FEW)
     _is_silent: bool = kept(flag, False)
-    # How likely the refusals in a row are bad luck, and what the silence is worth.
-    _luck: float = kept(share, 1.0)
     _refused_at: float = kept(when_or_never, -math.inf)
     _weight: float = kept(amount, 0.0)
     # Since when the host serves nothing, and for how long in total in this cycle.
@@ -78,19 +73,25 @@ class Cycle(State):
     def served(self, at: float) -> None:
         self._began_at = min(self._began_at, at)
         self._count += 1
+        self._since_refusal += 1
 
-    def refused(self, now: float, asked: float, in_a_row: int, *, said: bool) -> None:
+    def refused(self, now: float, asked: float, in_a_row: int, unlucky: float) -> None:
         """``asked`` is the pause that the host wants, ``in_a_row`` how often it has
-        refused before without a success, ``said`` whether the refusal speaks of the
-        rate."""
+        refused before without a success, ``unlucky`` the share of the requests that it
+        refuses whatever the rate is."""
         self._silent_since = min(self._silent_since, now)
-        self._luck = self._luck if in_a_row else 1.0
-        self._luck *= _LUCK_IF_SAID if said else _LUCK
-        weight = 1.0 if asked > _LONG_PAUSE else likely_meant(self._luck)
-        if weight > _LEAST_WEIGHT:
+        if self._least == math.inf:
+            unlucky = max(unlucky, _UNKNOWN_LUCK)
+        luck = unlucky ** (in_a_row + 1)
+        if not in_a_row:
+            luck = (unlucky * (self._since_refusal + 1)) ** 2
+        if in_a_row or asked > _LONG_PAUSE or self._since_refusal < _FEW:
             self._is_silent = True
             self._refused_at = now + asked
-            self._weight = weight
+            self._weight = 1.0
+            if asked <= _LONG_PAUSE:
+                self._weight = likely_meant(luck)
+        self._since_refusal = 0
 
     def end(self, now: float, idle: float) -> Measured | None:
         """The host serves again, and might have done so ``idle`` seconds ago; return
@@ -108,7 +109,7 @@ class Cycle(State):
         self._began_at = now
         self._count = 0
         self._silence = 0.0
-        return measured if measured.weight > _LEAST_WEIGHT else None
+        return measured
 
     def _measured(self, seconds: float, until: float) -> Measured:
         least = self._count / seconds
