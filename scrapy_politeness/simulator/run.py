@@ -19,7 +19,7 @@ from scrapy_politeness.core.failing_page import Persistence
 from scrapy_politeness.core.outcome import Outcome, Permit, Verdict
 from scrapy_politeness.simulator.crawl import Crawl
 from scrapy_politeness.simulator.results import Log, Results, results_of
-from scrapy_politeness.simulator.servers import OVER_LIMIT
+from scrapy_politeness.simulator.servers import OF_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -229,7 +229,7 @@ class _Run:
             log.latencies.append(now - sent_at)
         elif verdict is Verdict.REFUSED:
             log.refused_at.append(now)
-            log.unlucky += reason != OVER_LIMIT
+            log.unlucky += reason not in OF_LIMITS
         elif verdict is Verdict.TIMED_OUT:
             log.timed_out += 1
         else:

@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 # that is over, must not be missed by it.
 ROUNDING = 1e-9
 
-# The reason of a refusal by a limit; all other refusals are unrelated to the rate.
+# The reason of a refusal by a limit, and of one by a limit that does not say so. All
+# other refusals are unrelated to the rate.
 OVER_LIMIT = TOO_MANY_REQUESTS
+OVER_UNNAMED_LIMIT = "over a limit that is not named"
+OF_LIMITS = frozenset({OVER_LIMIT, OVER_UNNAMED_LIMIT})
 
 
 class Reply(NamedTuple):
