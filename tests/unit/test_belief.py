@@ -141,6 +141,15 @@ def test_a_limit_is_found_among_bad_luck(share: float, least: float, seed: int) 
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_two_accidents_in_a_row_do_not_blur_what_is_known_of_a_limit(seed: int) -> None:
+    crawl = Crawl(Bounds(max_rate=10.0))
+    server = RandomFailures(SlidingWindow(8, 1.0), 0.05, refused(), seed=seed)
+    report = simulate([crawl], server, seconds=3600.0, seed=seed)
+    assert report.efficiency >= 0.75
+    assert report.over_limit_per_100 <= 0.2
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_window_that_counts_what_it_refuses_is_found(seed: int) -> None:
     server = SlidingWindow(120, 60.0, counts_refused=True)
     crawl = Crawl(Bounds(max_rate=100.0), concurrency=16)

@@ -1,8 +1,9 @@
 """Which rate to aim at, by what is believed of a host.
 
-As a rule that is the rate that is worth its risk. But a belief that rests on little is
-put to the test: where the limit may well be much higher, and where it seems to be no
-higher than the rate that the crawl began with.
+As a rule that is the rate that is worth its risk. But below a limit, nothing tells
+whether it is one. So a belief in one is put to the test: the sooner, the less sure it
+is, and soonest where the limit seems to be no higher than the rate that the crawl began
+with.
 """
 
 from __future__ import annotations
@@ -38,11 +39,16 @@ _SHOWN = 2.0
 # seems to be no higher than about that, it may have been bad luck at the start: a rate
 # that is likely safe is doubled, and a higher one is tried after all. The likelier that
 # is served, the sooner, and the more often a limit has shown itself, the later: within
-# seconds after the first time, within some dozen requests after the second.
+# seconds after the first time, within a dozen requests after the second.
 _LOW = 1.5
 _SAFE = 0.75
-_TRY_AFTER = 0.03
+_TRY_AFTER = 0.01
 _LATEST = 1.5
+
+# Above that, this many requests without a sign of a limit call for a try, if a higher
+# rate is sure to be served; 100 times as many if it is with a tenth of that likelihood,
+# so that a host with a limit hardly sees any.
+_TRY_LATER = 14.0
 
 # Three refusals may fit some limit perfectly by accident. So while it has shown itself
 # that rarely, a little more is thought possible than what the evidence says. What has
@@ -65,9 +71,10 @@ class Aim:
     bounds: Bounds
     goal: float
 
-    def best(self, *, may_try: bool, has_bad_luck: bool) -> float:
+    def best(self, *, may_try: bool, was_refused: bool, has_bad_luck: bool) -> float:
         """The rate to aim at now. ``may_try`` says that a rate may be tried that is not
-        believed in, ``has_bad_luck`` that the host is known to fail now and then."""
+        believed in, ``was_refused`` that the rate so far has just been refused, and
+        ``has_bad_luck`` that the host is known to fail now and then."""
         belief = self.belief
         best = belief.best_rate * UNDER
         higher = belief.is_above(_MUCH * self.goal)
@@ -75,8 +82,8 @@ class Aim:
         is_tried = may_try and (is_bold or self._is_worth_a_try(self.goal))
         if is_tried:
             best = math.inf
-        elif may_try and self._is_worth_a_try(self.goal / DOUBLE):
-            # A try goes on for as long as it would be begun again.
+        elif not was_refused and self._is_worth_a_try(self.goal / DOUBLE):
+            # A try goes on for as long as it would be begun again, or until a refusal.
             best = max(best, self.goal)
         seems_free = self._likely == math.inf and belief.times < _ONCE
         is_safe = self._is_low(self.goal) and (is_tried or higher > _SAFE)
@@ -98,24 +105,26 @@ class Aim:
         limit = self.belief.limit
         if limit is None or self.belief.is_certain:
             return limit
-        return None if self._is_in_doubt(limit) else limit
+        return None if self._is_in_doubt else limit
 
     def _is_worth_a_try(self, rate: float) -> bool:
         """Tell whether to find out if the limit is much higher than that rate, although
         the belief says that it is not."""
         belief = self.belief
-        if not self._is_in_doubt(rate):
+        if not self._is_in_doubt:
             return False
         higher = belief.is_above(_MUCH * rate)
+        if not self._is_low(rate):
+            return higher**2 * belief.unseen * rate > _TRY_LATER
         if belief.shown < _OFTEN:
             higher += _DOUBT
         needed = _TRY_AFTER * min(belief.shown, _LATEST) ** 3
         return higher**2 * belief.unseen > needed
 
-    def _is_in_doubt(self, rate: float) -> bool:
-        """Tell whether a limit of about that rate may still have been bad luck."""
-        belief = self.belief
-        return self._is_low(rate) and belief.shown <= _OFTEN + belief.times
+    @property
+    def _is_in_doubt(self) -> bool:
+        """Tell whether what looks like a limit may still have been bad luck."""
+        return self.belief.shown <= _OFTEN + self.belief.times
 
     def _is_low(self, rate: float) -> bool:
         return rate <= _LOW * self.bounds.start_rate

@@ -23,7 +23,7 @@ _SHARE_OF_OUTAGE = 0.05
 _MEANT = 0.1
 
 # How likely another reason than bad luck is, of any row of refusals.
-_REASON = 3e-4
+_REASON = 1e-4
 
 
 def likely_meant(luck: float) -> float:

@@ -198,8 +198,7 @@ class Belief:
         self._normalize()
         cause = by_limit / by_any
         self._luck.refused(chances, said, cause)
-        if cause > _LIKELY:
-            self._unseen = 0.0
+        self._unseen *= 1 - cause
         return cause
 
     def measured(self, least: float, most: float, weight: float) -> None:

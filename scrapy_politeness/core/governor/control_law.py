@@ -17,9 +17,9 @@ STEADY  some successes                           the rate that is worth its risk
                                                  what is believed now
 STEADY  some successes after a single refusal,   the rate doubles
         and there is likely no limit
-STEADY  no refusal for some time, at a rate no   a try: the rate doubles, and stays so
-        higher than about that at the start,     until a limit shows itself
-        and a limit has hardly shown itself
+STEADY  no refusal for some time, and what       a try: the rate rises, and stays so
+        seems to be a limit may be bad luck:     until the next refusal
+        the surer it seems, the longer
 STEADY  a refusal                                what is worth its risk is lower now
 any     the host states its quota                STATED: the rate that keeps to it
 STATED  answers say nothing of it, or that       SEARCH or STEADY, as before
@@ -95,6 +95,18 @@ _TRY = 1.5
 # A refusal that is less likely than this to mean a limit does not end the search. A
 # host that is more likely than this to have no limit is treated as if it had none.
 _LIKELY = 0.5
+
+# After more accidents than this, their share of the requests says how likely a few in a
+# row are.
+_ACCIDENTS = 2.0
+
+# A pause costs as much as many requests, so a refusal that may well be an accident
+# calls for hardly any: the likelihood that it is none counts to this power.
+_DOUBTED = 3
+
+# To look closely at another rate blurs what is known of this one. A measurement that is
+# worth less than this is no reason to.
+_WORTH_A_LOOK = 0.25
 
 # From this many failures without another reason, and this share of the requests, a
 # host is said to have bad luck.
@@ -321,9 +333,11 @@ class Governor(State):
         most: float = math.inf,
         *,
         may_try: bool = True,
+        was_refused: bool = False,
     ) -> None:
         """Aim at the best rate that is believed in now, between these. ``may_try`` says
-        that it may also be one that is not believed in."""
+        that it may also be one that is not believed in, ``was_refused`` that the one
+        so far has just been refused."""
         belief = self._belief
         if belief is None:
             # What others have written down has lost it.
@@ -331,7 +345,9 @@ class Governor(State):
             return
         belief.leak(now)
         aim = Aim(belief, self._bounds, self._goal)
-        best = aim.best(may_try=may_try, has_bad_luck=self.unlucky > 0)
+        best = aim.best(
+            may_try=may_try, was_refused=was_refused, has_bad_luck=self.unlucky > 0
+        )
         self._goal = aim.goal = self._bounds.within(min(max(best, least), most))
         aim.focus()
         self.limit = aim.limit
@@ -355,7 +371,8 @@ class Governor(State):
         speaks_of_rate = outcome.speaks_of_rate
         # The first refusal of a host, and each after another one, calls for a pause
         # unless the host is known for its bad luck.
-        meant = self._backoff.weight(self.unlucky)
+        times, unlucky = (0.0, 0.0) if self._belief is None else self._belief.bad_luck
+        meant = self._backoff.weight(unlucky if times > _ACCIDENTS else 0.0)
         if not in_a_row:
             said = speaks_of_rate or outcome.is_block
             self._learn(now)
@@ -364,7 +381,7 @@ class Governor(State):
                 self._belief = self._history.end(rate, start_rate, permit.sent_at)
             else:
                 cause = self._belief.cause(permit.sent_at, otherwise, said=said)
-                meant = max(cause, otherwise) ** 2
+                meant = max(cause, otherwise) ** _DOUBTED
             self._moment.begin(permit.sent_at, rate, otherwise, now, said=said)
         elif speaks_of_rate and self._belief is not None:
             self._belief.add_refused(permit.sent_at)
@@ -377,7 +394,6 @@ class Governor(State):
         if outcome.is_block:
             # However long it took to find out that it goes on.
             pause = max(pause, self._bounds.backoff_base)
-        unlucky = 0.0 if self._belief is None else self._belief.unlucky
         self._cycle.refused(now, asked or 0.0, in_a_row, unlucky)
         self.is_recovering = True
         self._cut_at = now
@@ -412,7 +428,8 @@ class Governor(State):
         least = moment.rate * self._bounds.decrease_factor
         measured = self._cycle.end(now, idle)
         if measured is not None:
-            belief.focus(self._bounds.within(measured.least))
+            if measured.weight > _WORTH_A_LOOK:
+                belief.focus(self._bounds.within(measured.least))
             belief.measured(measured.least, measured.most, measured.weight)
             least = 0.0
             if self.phase is Phase.SEARCH:
@@ -429,7 +446,7 @@ class Governor(State):
         # One that was bad luck, at a rate that was in use, may be followed by a higher.
         is_luck = cause < _LIKELY and moment.rate >= self._goal
         most = math.inf if is_luck else self._goal
-        self._steer(now, least, most, may_try=measured is not None)
+        self._steer(now, least, most, may_try=measured is not None, was_refused=True)
 
     def _measured(self, limit: float, spread: float, trust: float, now: float) -> None:
         """Begin at that limit, as far as it is to be trusted. It may have changed: a

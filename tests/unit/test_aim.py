@@ -1,0 +1,73 @@
+"""Which rate is aimed at, by what is believed: a belief in a limit of 3 requests per
+second, with crawls that begin at 1/s."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scrapy_politeness.core.governor.aim import UNDER, Aim
+from scrapy_politeness.core.governor.bounds import Bounds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LIMIT = 3.0
+BOUNDS = Bounds(start_rate=1.0, max_rate=10.0)
+
+
+@dataclass
+class Believed:
+    """``higher`` is how likely the limit is higher than that, up to ``most``."""
+
+    higher: float
+    most: float = math.inf
+    unseen: float = 0.0
+    shown: float = 10.0
+    times: float = 20.0
+    best_rate: float = LIMIT
+    goodput: float = LIMIT
+    recent_rate: float = LIMIT
+
+    def is_above(self, rate: float) -> float:
+        if rate < LIMIT:
+            return 1.0
+        return self.higher if rate < self.most else 0.0
+
+    def quantiles(self, *shares: float) -> list[float]:
+        return [math.inf if share > 1 - self.higher else LIMIT for share in shares]
+
+
+def best(belief: Any, goal: float = LIMIT, *, was_refused: bool = False) -> float:
+    aim = Aim(belief, BOUNDS, goal)
+    return aim.best(may_try=not was_refused, was_refused=was_refused, has_bad_luck=True)
+
+
+def seconds_until(tried: Callable[[float], bool]) -> float:
+    return next((s for s in (1, 10, 100, 1000, 10000) if tried(float(s))), math.inf)
+
+
+@pytest.mark.parametrize(
+    ("higher", "seconds"), [(0.5, 100), (0.25, 100), (0.1, 1000), (0.01, math.inf)]
+)
+def test_a_limit_is_put_to_the_test_the_sooner_the_less_sure_it_is(
+    higher: float, seconds: float
+) -> None:
+    """Below a limit, nothing tells whether it is one."""
+    after = seconds_until(lambda unseen: best(Believed(higher, unseen=unseen)) > LIMIT)
+    assert after == seconds
+
+
+def test_a_limit_that_has_shown_itself_more_often_than_bad_luck_is_not_tried() -> None:
+    believed = Believed(0.5, unseen=1000.0, shown=24.0, times=20.0)
+    assert best(believed) == pytest.approx(LIMIT * UNDER)
+
+
+def test_a_try_goes_on_until_a_refusal() -> None:
+    believed = Believed(0.5, most=2 * LIMIT, unseen=100.0)
+    goal = 1.25 * LIMIT
+    assert best(believed, goal) == goal
+    assert best(believed, goal, was_refused=True) == pytest.approx(LIMIT * UNDER)
