@@ -67,14 +67,13 @@ class Learner:
     def observe(
         self, permit: Permit, outcome: Outcome, now: float, chance: float
     ) -> Change:
-        model, concurrency = self._begin()
-        governor = model.governor
+        model, _ = self._begin()
         otherwise = 0.0
         # Of a flight that was refused, one says as much as all; and a block has another
         # reason than that too many were in flight.
-        is_news = governor.is_current(permit) or not outcome.verdict.is_overload
+        is_news = model.governor.is_current(permit) or not outcome.verdict.is_overload
         if is_news and not outcome.is_block:
-            otherwise = concurrency.observe(permit, outcome, governor.chance_of_refusal)
+            otherwise = self._crowded(permit, outcome)
         change = model.observe(permit, outcome, now, chance, otherwise=otherwise)
         self._update()
         if change.settled_at is not None and self._permits.is_parted:
@@ -101,8 +100,7 @@ class Learner:
     def observe_concurrency(self, permit: Permit, outcome: Outcome) -> float:
         """Return how likely it was refused because too many were in flight. What else
         it teaches is learned together with others."""
-        model, concurrency = self._begin()
-        likely = concurrency.observe(permit, outcome, model.governor.chance_of_refusal)
+        likely = self._crowded(permit, outcome)
         self._update()
         return likely
 
@@ -185,6 +183,13 @@ class Learner:
         self.max_in_flight = self._max_concurrency
         if self.concurrency is not None:
             self.max_in_flight = self.concurrency.limit
+
+    def _crowded(self, permit: Permit, outcome: Outcome) -> float:
+        model, concurrency = self._begin()
+        if outcome.verdict.is_overload and model.governor.is_recovering:
+            # A host that is silent refuses however few are in flight.
+            return 0.0
+        return concurrency.observe(permit, outcome, model.governor.chance_of_refusal)
 
     def _begin(self) -> tuple[HostModel, Concurrency]:
         if self.model is None:

@@ -26,6 +26,7 @@ class Believed:
     higher: float
     most: float = math.inf
     unseen: float = 0.0
+    untested: int = 0
     shown: float = 10.0
     times: float = 20.0
     best_rate: float = LIMIT
@@ -46,28 +47,32 @@ def best(belief: Any, goal: float = LIMIT, *, was_refused: bool = False) -> floa
     return aim.best(may_try=not was_refused, was_refused=was_refused, has_bad_luck=True)
 
 
-def seconds_until(tried: Callable[[float], bool]) -> float:
-    return next((s for s in (1, 10, 100, 1000, 10000) if tried(float(s))), math.inf)
+def requests_until(tried: Callable[[int], bool]) -> float:
+    return next((n for n in (1, 10, 100, 1000, 10000) if tried(n)), math.inf)
 
 
 @pytest.mark.parametrize(
-    ("higher", "seconds"), [(0.5, 100), (0.25, 100), (0.1, 1000), (0.01, math.inf)]
+    ("higher", "requests"), [(0.5, 100), (0.25, 1000), (0.1, 1000), (0.01, math.inf)]
 )
 def test_a_limit_is_put_to_the_test_the_sooner_the_less_sure_it_is(
-    higher: float, seconds: float
+    higher: float, requests: float
 ) -> None:
     """Below a limit, nothing tells whether it is one."""
-    after = seconds_until(lambda unseen: best(Believed(higher, unseen=unseen)) > LIMIT)
-    assert after == seconds
+    after = requests_until(lambda n: best(Believed(higher, untested=n)) > LIMIT)
+    assert after == requests
+
+
+def test_a_try_doubles_the_rate_at_once() -> None:
+    assert best(Believed(0.5, untested=1000)) == 2 * LIMIT
 
 
 def test_a_limit_that_has_shown_itself_more_often_than_bad_luck_is_not_tried() -> None:
-    believed = Believed(0.5, unseen=1000.0, shown=24.0, times=20.0)
+    believed = Believed(0.5, untested=1000, shown=24.0, times=20.0)
     assert best(believed) == pytest.approx(LIMIT * UNDER)
 
 
 def test_a_try_goes_on_until_a_refusal() -> None:
-    believed = Believed(0.5, most=2 * LIMIT, unseen=100.0)
+    believed = Believed(0.5, most=2 * LIMIT, untested=100)
     goal = 1.25 * LIMIT
     assert best(believed, goal) == goal
     assert best(believed, goal, was_refused=True) == pytest.approx(LIMIT * UNDER)

@@ -21,6 +21,7 @@ from scrapy_politeness.core.slot import Slot
 from scrapy_politeness.simulator import (
     ConnectionLimit,
     FixedWindow,
+    Network,
     QueueingServer,
     Results,
     RetryAfter,
@@ -201,13 +202,25 @@ def test_a_host_that_limits_connections_gets_fewer_at_once() -> None:
     assert 3 <= slot.concurrency <= 5
 
 
+@pytest.mark.parametrize("latency", [0.05, 0.6])
 @pytest.mark.parametrize(
-    "server", [TokenBucket(20.0, 10), TokenBucket(4.0, 20), SlidingWindow(120, 60.0)]
+    "make",
+    [
+        lambda: TokenBucket(20.0, 10),
+        lambda: TokenBucket(4.0, 20),
+        lambda: SlidingWindow(120, 60.0),
+        lambda: FixedWindow(120, 60.0, phase=24.0),
+    ],
 )
-def test_a_host_that_limits_requests_keeps_its_concurrency(server: Server) -> None:
+def test_a_host_that_limits_requests_keeps_its_concurrency(
+    make: Callable[[], Server], latency: float
+) -> None:
+    """However many are in flight when it refuses, and goes on refusing."""
     slot = Slot("example.org", BOUNDS, spacing=0.0, concurrency=16)
-    simulate([slot], server, seconds=1200.0)
-    assert slot.concurrency == 16
+    network = Network(latency, jitter=0.2)
+    simulate([slot], make(), seconds=1200.0, network=network)
+    assert slot.concurrency >= 12
+    assert not slot.limits_connections
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,8 @@ DOUBLE = 2.0
 
 # Once a host has refused, the rate rises by no more than this at a time; unless there
 # is likely no limit after all, and it was just once: then it goes on as in the search.
+# Where bad luck is known, a try doubles it: the fewer requests a try takes, the fewer
+# of them fail by bad luck, which would end it.
 _RISE = 1.25
 _ONCE = 1.0
 
@@ -45,10 +47,10 @@ _SAFE = 0.75
 _TRY_AFTER = 0.01
 _LATEST = 1.5
 
-# Above that, this many requests without a sign of a limit call for a try, if a higher
-# rate is sure to be served; 100 times as many if it is with a tenth of that likelihood,
-# so that a host with a limit hardly sees any.
-_TRY_LATER = 14.0
+# Above that, this many requests since the limit has last shown itself call for a try,
+# if a higher rate is sure to be served; 100 times as many if it is with a tenth of that
+# likelihood, so that a host with a limit hardly sees any.
+_TRY_LATER = 7.0
 
 # Three refusals may fit some limit perfectly by accident. So while it has shown itself
 # that rarely, a little more is thought possible than what the evidence says. What has
@@ -85,9 +87,9 @@ class Aim:
         elif not was_refused and self._is_worth_a_try(self.goal / DOUBLE):
             # A try goes on for as long as it would be begun again, or until a refusal.
             best = max(best, self.goal)
-        seems_free = self._likely == math.inf and belief.times < _ONCE
+        seems_free = self._likely == math.inf and self._times < _ONCE
         is_safe = self._is_low(self.goal) and (is_tried or higher > _SAFE)
-        is_free = seems_free or is_safe
+        is_free = seems_free or is_safe or (is_tried and has_bad_luck)
         best = min(best, self.goal * (DOUBLE if is_free else _RISE))
         # What is not in use is not known to be any good.
         return self.goal if best > self.goal > self._in_use else best
@@ -115,7 +117,7 @@ class Aim:
             return False
         higher = belief.is_above(_MUCH * rate)
         if not self._is_low(rate):
-            return higher**2 * belief.unseen * rate > _TRY_LATER
+            return higher**2 * belief.untested > _TRY_LATER
         if belief.shown < _OFTEN:
             higher += _DOUBT
         needed = _TRY_AFTER * min(belief.shown, _LATEST) ** 3
@@ -124,7 +126,7 @@ class Aim:
     @property
     def _is_in_doubt(self) -> bool:
         """Tell whether what looks like a limit may still have been bad luck."""
-        return self.belief.shown <= _OFTEN + self.belief.times
+        return self.belief.shown <= _OFTEN + self._times
 
     def _is_low(self, rate: float) -> bool:
         return rate <= _LOW * self.bounds.start_rate
@@ -132,6 +134,10 @@ class Aim:
     @property
     def _in_use(self) -> float:
         return max(_MUCH * self.belief.goodput, self.bounds.min_rate)
+
+    @cached_property
+    def _times(self) -> float:
+        return self.belief.times
 
     @cached_property
     def _likely(self) -> float:

@@ -101,9 +101,6 @@ _EXACT = 0.05
 # too low costs for as long as it lasts, a refusal only once.
 _REFUSAL = 0.02
 
-# With bad luck it takes more refusals until a rate that is too high is found out.
-_MORE_REFUSALS = 1.0
-
 # A limit is known if it is known to this factor.
 _KNOWN = 1.5
 
@@ -114,10 +111,12 @@ class Belief:
     __slots__ = (
         "_evidence",
         "_leaked_at",
+        "_likelihoods",
         "_luck",
         "_models",
         "_since_leak",
         "_unseen",
+        "_untested",
     )
 
     def __init__(self, rate: float, start_rate: float, now: float) -> None:
@@ -128,10 +127,15 @@ class Belief:
         ]
         self._evidence = [row(value - rarity for value in prior) for rarity in RARITY]
         self._luck = Luck(ROWS, CELLS)
+        # How likely each cell is, as long as the evidence stays the same.
+        self._likelihoods: list[list[float]] | None = None
         # Requests since the last leak.
         self._since_leak = 0
-        # For how many seconds no limit has shown itself, it seems.
+        # For how many seconds no limit has shown itself: each refusal takes off as much
+        # as it was likely a limit's.
         self._unseen = 0.0
+        # Requests that were served since one was refused for a limit, it seems.
+        self._untested = 0
         self._leaked_at = now
 
     def __repr__(self) -> str:
@@ -145,6 +149,7 @@ class Belief:
             "_evidence": listing(*[row_of(CELLS, _evidence)] * ROWS),
             "_luck": part(self._luck),
             "_unseen": amount,
+            "_untested": whole,
             "_since_leak": whole,
             "_leaked_at": when,
         }
@@ -199,6 +204,8 @@ class Belief:
         cause = by_limit / by_any
         self._luck.refused(chances, said, cause)
         self._unseen *= 1 - cause
+        if cause > _LIKELY:
+            self._untested = 0
         return cause
 
     def measured(self, least: float, most: float, weight: float) -> None:
@@ -252,13 +259,13 @@ class Belief:
         move = partial(moved, shift=shift)
         self._models.move(rate, move)
         self._evidence = move(self._evidence)
+        self._likelihoods = None
         self._luck.move(move)
 
     @property
     def best_rate(self) -> float:
         """The rate that is worth its risk; infinite if no limit is believed in."""
-        refusal = _REFUSAL + _MORE_REFUSALS * self.unlucky
-        return self.rate * math.exp(most_worth(self._weights(), refusal))
+        return self.rate * math.exp(most_worth(self._weights(), _REFUSAL))
 
     def quantiles(self, *shares: float) -> list[float]:
         """The rates that the limit is below with these likelihoods, in that order."""
@@ -295,12 +302,7 @@ class Belief:
     def bad_luck(self) -> tuple[float, float]:
         """How many refusals had no other reason, and the share of the requests that are
         refused for none."""
-        return self._luck.times_and_share(
-            [
-                [width * math.exp(e) for e, width in zip(cells, WIDTHS, strict=True)]
-                for cells in self._evidence
-            ]
-        )
+        return self._luck.times_and_share(self._cells())
 
     @property
     def shown(self) -> float:
@@ -311,6 +313,12 @@ class Belief:
     def unseen(self) -> float:
         """For how many seconds no limit has shown itself, though it could have."""
         return self._unseen
+
+    @property
+    def untested(self) -> int:
+        """How many requests were served since a limit has last shown itself, whatever
+        bad luck has refused."""
+        return self._untested
 
     @property
     def recent_rate(self) -> float:
@@ -327,17 +335,16 @@ class Belief:
         if not self._models.count:
             return
         count = self._models.look(self._evidence)
+        self._likelihoods = None
         self._luck.served(count)
         self._since_leak += count
+        self._untested += count
 
     def _expected(self, chances: Chances) -> tuple[float, float]:
         """How likely a refusal is because of a limit, and for any reason."""
         by_limit = by_any = total = 0.0
-        for of_row, cells in zip(chances, self._evidence, strict=True):
-            for (luck, chance), evidence, width in zip(
-                of_row, cells, WIDTHS, strict=True
-            ):
-                weight = width * math.exp(evidence)
+        for of_row, cells in zip(chances, self._cells(), strict=True):
+            for (luck, chance), weight in zip(of_row, cells, strict=True):
                 total += weight
                 by_any += weight * chance
                 by_limit += weight * (chance - luck)
@@ -352,20 +359,28 @@ class Belief:
     def _pay(self) -> None:
         """Each success is evidence against bad luck."""
         self._look()
-        self._evidence = self._luck.pay(self._evidence)
+        paid = self._luck.pay(self._evidence)
+        if paid is self._evidence:
+            return
+        self._evidence = paid
+        self._likelihoods = None
         # What others have written down may leave nothing to be believed in.
-        if max(map(max, self._evidence)) < _WORST:
+        if max(map(max, paid)) < _WORST:
             self._normalize()
+
+    def _cells(self) -> list[list[float]]:
+        """How likely each cell is."""
+        self._pay()
+        if self._likelihoods is None:
+            self._likelihoods = [
+                [width * math.exp(e) for e, width in zip(cells, WIDTHS, strict=True)]
+                for cells in self._evidence
+            ]
+        return self._likelihoods
 
     def _weights(self) -> list[float]:
         """How likely each limit is, whatever the burst is."""
-        self._pay()
-        return [
-            width * sum(map(math.exp, evidence))
-            for width, evidence in zip(
-                WIDTHS, zip(*self._evidence, strict=True), strict=True
-            )
-        ]
+        return [*map(sum, zip(*self._cells(), strict=True))]
 
     def _normalize(self) -> None:
         best = max(map(max, self._evidence))
@@ -373,6 +388,7 @@ class Belief:
             row(max(value - best, _WORST) for value in cells)
             for cells in self._evidence
         ]
+        self._likelihoods = None
 
 
 def _twice(chances: tuple[float, float]) -> tuple[float, float]:

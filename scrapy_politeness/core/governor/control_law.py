@@ -17,9 +17,9 @@ STEADY  some successes                           the rate that is worth its risk
                                                  what is believed now
 STEADY  some successes after a single refusal,   the rate doubles
         and there is likely no limit
-STEADY  no refusal for some time, and what       a try: the rate rises, and stays so
-        seems to be a limit may be bad luck:     until the next refusal
-        the surer it seems, the longer
+STEADY  many requests since a limit has last     a try: the rate doubles, and stays so
+        shown itself, and what seems to be one   until the next refusal
+        may be bad luck: the surer, the more
 STEADY  a refusal                                what is worth its risk is lower now
 any     the host states its quota                STATED: the rate that keeps to it
 STATED  answers say nothing of it, or that       SEARCH or STEADY, as before
