@@ -112,7 +112,7 @@ class Events:
                 self._paused(slot, tally, Cause.HOST, now)
         self._rates.settled(slot, tally, outcome, change)
         if is_news:
-            if was_bad_luck(tally, change):
+            if was_bad_luck(tally, outcome, change):
                 self._stats.inc_value("politeness/bad_luck")
             self._signal_settled(slot, outcome, change)
 

@@ -93,6 +93,8 @@ def explain(figures: Mapping[str, float], evidence: Sequence[Evidence]) -> str:
     shown = "; ".join(map(str, evidence[-_MOST_SHOWN:]))
     if limit:
         belief = f"allows about {rate(limit)}"
+        if luck:
+            belief += f", and about {percent(luck)} fail whatever the rate"
     elif luck:
         belief = f"about {percent(luck)} fail whatever the rate; no limit found"
     elif refused:

@@ -124,7 +124,7 @@ class RateLog(SlotLog):
             text = _PAUSE if is_pause else "%(reason)s"
             text += "; the rate stays at %(rate).3g/s"
         level = logging.DEBUG
-        if not was_bad_luck(tally, change):
+        if not was_bad_luck(tally, outcome, change):
             is_asked = is_pause or outcome.wait is not None
             level = logging.WARNING if is_asked else logging.INFO
             tally.logged_rate = change.new_rate
@@ -167,9 +167,12 @@ class RateLog(SlotLog):
             self.debug(slot, "at most %(most)s at once for now", most=most)
 
 
-def was_bad_luck(tally: Tally, change: Change) -> bool:
-    """Tell whether a cut is one of those that the host is known for."""
-    return change.cut and tally.logged_bad_luck and change.pause < _LONG_PAUSE
+def was_bad_luck(tally: Tally, outcome: Outcome, change: Change) -> bool:
+    """Tell whether a cut is one of those that the host is known for. One that speaks of
+    the rate is not."""
+    if not change.cut or outcome.speaks_of_rate:
+        return False
+    return tally.logged_bad_luck and change.pause < _LONG_PAUSE
 
 
 def reason_of(outcome: Outcome, change: Change) -> str:

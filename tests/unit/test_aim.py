@@ -21,7 +21,7 @@ BOUNDS = Bounds(start_rate=1.0, max_rate=10.0)
 
 @dataclass
 class Believed:
-    """``higher`` is how likely the limit is higher than that, up to ``most``."""
+    """``higher`` is how likely it is that the limit is above 3/s and below ``most``."""
 
     higher: float
     most: float = math.inf
@@ -42,9 +42,15 @@ class Believed:
         return [math.inf if share > 1 - self.higher else LIMIT for share in shares]
 
 
-def best(belief: Any, goal: float = LIMIT, *, was_refused: bool = False) -> float:
+def best(
+    belief: Any,
+    goal: float = LIMIT,
+    *,
+    was_refused: bool = False,
+    has_bad_luck: bool = True,
+) -> float:
     aim = Aim(belief, BOUNDS, goal)
-    return aim.best(may_try=not was_refused, was_refused=was_refused, has_bad_luck=True)
+    return aim.best(may_try=not was_refused, has_bad_luck=has_bad_luck)
 
 
 def requests_until(tried: Callable[[int], bool]) -> float:
@@ -62,8 +68,21 @@ def test_a_limit_is_put_to_the_test_the_sooner_the_less_sure_it_is(
     assert after == requests
 
 
-def test_a_try_doubles_the_rate_at_once() -> None:
-    assert best(Believed(0.5, untested=1000)) == 2 * LIMIT
+@pytest.mark.parametrize(("most", "factor"), [(math.inf, 2.0), (1.6 * LIMIT, 1.5)])
+def test_what_promises_most_is_tried(most: float, factor: float) -> None:
+    assert best(Believed(0.5, most, untested=1000)) == factor * LIMIT
+
+
+def test_a_try_doubles_the_rate_where_bad_luck_may_end_it() -> None:
+    believed = Believed(0.5, untested=1000)
+    assert best(believed) == 2 * LIMIT
+    assert best(believed, has_bad_luck=False) < 2 * LIMIT
+
+
+def test_what_hardly_showed_is_tried_without_delay_and_carefully() -> None:
+    believed = Believed(0.5, shown=1.0, times=0.0)
+    assert LIMIT < best(believed, has_bad_luck=False) < 2 * LIMIT
+    assert best(Believed(0.1, shown=1.0, times=0.0), has_bad_luck=False) < LIMIT
 
 
 def test_a_limit_that_has_shown_itself_more_often_than_bad_luck_is_not_tried() -> None:
@@ -72,7 +91,7 @@ def test_a_limit_that_has_shown_itself_more_often_than_bad_luck_is_not_tried() -
 
 
 def test_a_try_goes_on_until_a_refusal() -> None:
-    believed = Believed(0.5, most=2 * LIMIT, untested=100)
+    believed = Believed(0.5, most=1.5 * LIMIT, untested=100)
     goal = 1.25 * LIMIT
     assert best(believed, goal) == goal
     assert best(believed, goal, was_refused=True) == pytest.approx(LIMIT * UNDER)

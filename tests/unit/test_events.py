@@ -129,18 +129,25 @@ def test_a_host_with_bad_luck_is_told_of_once(
     assert re.search(r"about [23] % fail whatever the rate", caplog.messages[-1])
 
 
-def test_a_long_silence_is_told_of_a_host_with_bad_luck_as_well(
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize(
+    ("outcome", "told"),
+    [
+        (Outcome(Verdict.REFUSED, "503", 60.0), "because of 503; pausing for 60.0 s"),
+        (Outcome(Verdict.REFUSED, "429 Too Many Requests"), "because of 429"),
+    ],
+)
+def test_what_is_no_bad_luck_is_told_of_a_host_that_has_it(
+    caplog: pytest.LogCaptureFixture, outcome: Outcome, told: str
 ) -> None:
     observed = ObservedCrawl().observe(new_slot())
     unlucky = RandomFailures(Server(10.0), 0.05, refused(), seed=1)
     simulate([observed], unlucky, seconds=600)
     assert observed.slot.bad_luck
     caplog.clear()
+    caplog.set_level(logging.INFO)
     permit = observed.take(2000.0)
-    observed.settle(permit, Outcome(Verdict.REFUSED, "503", 60.0), 2000.1, 0.0)
-    [warning] = lines(caplog, logging.WARNING)
-    assert "because of 503; pausing for 60.0 s" in warning
+    observed.settle(permit, outcome, 2000.1, 0.0)
+    assert told in caplog.messages[0]
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,12 @@ def test_every_rate_has_its_place(rate: float) -> None:
             "about 1 % fail whatever the rate; no limit found: refused 1 of 100 at "
             "5 to 10/s",
         ),
+        (
+            [(7.0, 98, 2)],
+            {"ceiling": 9.7, "bad_luck": 0.02},
+            "allows about 9.7/s, and about 2 % fail whatever the rate: refused 2 of "
+            "100 at 5 to 10/s",
+        ),
         ([(3.0, 9, 1)], {}, "no limit known yet: refused 1 of 10 at 2 to 5/s"),
     ],
 )

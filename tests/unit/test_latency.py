@@ -110,6 +110,8 @@ def run(
         lambda host, seed: Latencies(host, lognormal(0.1, 1.5, seed)),
         lambda host, seed: Latencies(host, [0.15], first=0.003),
         lambda host, seed: Latencies(host, runs(0.03, 0.15, 0.6, length=40)),
+        lambda host, seed: Latencies(host, runs(0.02, 0.4, length=10)),
+        lambda host, seed: Latencies(host, runs(0.02, 0.4, length=20)),
         lambda host, seed: SlowAtTimes(
             host, lambda now: 0.6 if 600 < now < 1500 else 0.05
         ),
@@ -117,7 +119,7 @@ def run(
     ],
     ids=[
         *("in runs", "mixed", "heavy-tailed", "static robots.txt", "three kinds"),
-        *("a bad quarter", "drifting"),
+        *("in runs of 10", "in runs of 20", "a bad quarter", "drifting"),
     ],
 )
 def test_slow_pages_of_a_healthy_host_do_not_slow_the_crawl_down(
@@ -127,6 +129,7 @@ def test_slow_pages_of_a_healthy_host_do_not_slow_the_crawl_down(
     report = run(crawl, slow(Server(10.0), seed), seed=seed)
     assert report.efficiency >= 0.95
     assert crawl.capped_for < 0.15 * report.seconds
+    assert not crawl.relieved
 
 
 @pytest.mark.parametrize(

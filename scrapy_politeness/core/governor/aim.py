@@ -22,8 +22,6 @@ DOUBLE = 2.0
 
 # Once a host has refused, the rate rises by no more than this at a time; unless there
 # is likely no limit after all, and it was just once: then it goes on as in the search.
-# Where bad luck is known, a try doubles it: the fewer requests a try takes, the fewer
-# of them fail by bad luck, which would end it.
 _RISE = 1.25
 _ONCE = 1.0
 
@@ -47,10 +45,13 @@ _SAFE = 0.75
 _TRY_AFTER = 0.01
 _LATEST = 1.5
 
-# Above that, this many requests since the limit has last shown itself call for a try,
-# if a higher rate is sure to be served; 100 times as many if it is with a tenth of that
-# likelihood, so that a host with a limit hardly sees any.
-_TRY_LATER = 7.0
+# Above that, a try at this many times the rate promises the logarithm of that, times
+# the likelihood that so much is served. What promises most is tried, but only after so
+# many requests since the limit has last shown itself, divided by the square of the
+# promise: a host with a limit hardly sees any. Where bad luck is known, the rate rises
+# to that at once: the fewer requests a try takes, the fewer fail by bad luck meanwhile.
+_FACTORS = (1.25, 1.5, 2.0)
+_TRY_LATER = 3.4
 
 # Three refusals may fit some limit perfectly by accident. So while it has shown itself
 # that rarely, a little more is thought possible than what the evidence says. What has
@@ -73,10 +74,9 @@ class Aim:
     bounds: Bounds
     goal: float
 
-    def best(self, *, may_try: bool, was_refused: bool, has_bad_luck: bool) -> float:
+    def best(self, *, may_try: bool, has_bad_luck: bool) -> float:
         """The rate to aim at now. ``may_try`` says that a rate may be tried that is not
-        believed in, ``was_refused`` that the rate so far has just been refused, and
-        ``has_bad_luck`` that the host is known to fail now and then."""
+        believed in, ``has_bad_luck`` that the host is known to fail now and then."""
         belief = self.belief
         best = belief.best_rate * UNDER
         higher = belief.is_above(_MUCH * self.goal)
@@ -84,13 +84,15 @@ class Aim:
         is_tried = may_try and (is_bold or self._is_worth_a_try(self.goal))
         if is_tried:
             best = math.inf
-        elif not was_refused and self._is_worth_a_try(self.goal / DOUBLE):
+        elif may_try and self._is_worth_a_try(self.goal / DOUBLE):
             # A try goes on for as long as it would be begun again, or until a refusal.
             best = max(best, self.goal)
         seems_free = self._likely == math.inf and self._times < _ONCE
         is_safe = self._is_low(self.goal) and (is_tried or higher > _SAFE)
-        is_free = seems_free or is_safe or (is_tried and has_bad_luck)
-        best = min(best, self.goal * (DOUBLE if is_free else _RISE))
+        rise = DOUBLE if seems_free or is_safe else _RISE
+        if is_tried and has_bad_luck:
+            rise = max(rise, self._promise(self.goal)[1])
+        best = min(best, self.goal * rise)
         # What is not in use is not known to be any good.
         return self.goal if best > self.goal > self._in_use else best
 
@@ -117,11 +119,18 @@ class Aim:
             return False
         higher = belief.is_above(_MUCH * rate)
         if not self._is_low(rate):
-            return higher**2 * belief.untested > _TRY_LATER
+            return self._promise(rate)[0] ** 2 * belief.untested > _TRY_LATER
         if belief.shown < _OFTEN:
             higher += _DOUBT
         needed = _TRY_AFTER * min(belief.shown, _LATEST) ** 3
         return higher**2 * belief.unseen > needed
+
+    def _promise(self, rate: float) -> tuple[float, float]:
+        """What a try at a higher rate promises at most, and by which factor."""
+        return max(
+            (self.belief.is_above(factor * rate) * math.log(factor), factor)
+            for factor in _FACTORS
+        )
 
     @property
     def _is_in_doubt(self) -> bool:

@@ -17,9 +17,10 @@ STEADY  some successes                           the rate that is worth its risk
                                                  what is believed now
 STEADY  some successes after a single refusal,   the rate doubles
         and there is likely no limit
-STEADY  many requests since a limit has last     a try: the rate doubles, and stays so
-        shown itself, and what seems to be one   until the next refusal
-        may be bad luck: the surer, the more
+STEADY  many requests since a limit has last     a try: the rate rises, at most to
+        shown itself, and what seems to be one   twice, and stays so until the next
+        may be bad luck: the surer it seems,     refusal
+        the more requests
 STEADY  a refusal                                what is worth its risk is lower now
 any     the host states its quota                STATED: the rate that keeps to it
 STATED  answers say nothing of it, or that       SEARCH or STEADY, as before
@@ -333,11 +334,9 @@ class Governor(State):
         most: float = math.inf,
         *,
         may_try: bool = True,
-        was_refused: bool = False,
     ) -> None:
         """Aim at the best rate that is believed in now, between these. ``may_try`` says
-        that it may also be one that is not believed in, ``was_refused`` that the one
-        so far has just been refused."""
+        that it may also be one that is not believed in."""
         belief = self._belief
         if belief is None:
             # What others have written down has lost it.
@@ -345,9 +344,7 @@ class Governor(State):
             return
         belief.leak(now)
         aim = Aim(belief, self._bounds, self._goal)
-        best = aim.best(
-            may_try=may_try, was_refused=was_refused, has_bad_luck=self.unlucky > 0
-        )
+        best = aim.best(may_try=may_try, has_bad_luck=self.unlucky > 0)
         self._goal = aim.goal = self._bounds.within(min(max(best, least), most))
         aim.focus()
         self.limit = aim.limit
@@ -446,7 +443,7 @@ class Governor(State):
         # One that was bad luck, at a rate that was in use, may be followed by a higher.
         is_luck = cause < _LIKELY and moment.rate >= self._goal
         most = math.inf if is_luck else self._goal
-        self._steer(now, least, most, may_try=measured is not None, was_refused=True)
+        self._steer(now, least, most, may_try=False)
 
     def _measured(self, limit: float, spread: float, trust: float, now: float) -> None:
         """Begin at that limit, as far as it is to be trusted. It may have changed: a

@@ -16,7 +16,7 @@ stage  what happens                                           next   the cap
 =====  =====================================================  =====  =================
 FREE   nearly all answers of a window are late, and they get  TRIAL  half of what the
        later and later, or the slot is full                          host answers
-TRIAL  answers are normal again: the host is overloaded       HELD   just under what
+TRIAL  answers are normal again: it seems overloaded          HELD   just under what
                                                                      it answered
 TRIAL  they are still late: so they would be at any rate,     FREE,  as before the
        and that is normal now                                 HELD   trial
@@ -26,6 +26,9 @@ HELD   the cap is far above what the governor wants           FREE   none
 HELD   answers are late at one lower cap after the other,     HELD   soon a large step
        though no fewer than are sent: that is normal now             higher
 =====  =====================================================  =====  =================
+
+The host is called overloaded after two trials in a row that have helped: where fast and
+slow pages take turns, one may help by accident.
 
 At half the rate, a queue is gone after twice the time that its last request waits. So
 a trial is short, and a false alarm costs next to nothing. What is found to be normal
@@ -84,6 +87,9 @@ _MEASURED_IF_HELD = 4
 _DRAIN = 0.5
 _DRAIN_WAITS = 3.0
 _LEFT = 0.25
+
+# So many trials in a row hardly help by accident.
+_SURE = 2
 
 # Just under the throughput, so that no queue builds up again.
 _UNDER = 0.97
@@ -170,6 +176,8 @@ class Latency(State):
     _hold: float = kept(positive, _HOLD)
     _held_until: float = kept(number, -math.inf)
     _in_vain: int = kept(whole, 0)
+    # How many trials in a row have helped.
+    _helped: int = kept(whole, 0)
 
     def __repr__(self) -> str:
         return f"<Latency {self.stage.value}, at most {self.cap:.3g}/s>"
@@ -188,9 +196,9 @@ class Latency(State):
     def observe(
         self, latency: float, sent_at: float, now: float, *, rate: float, full: bool
     ) -> bool:
-        """Learn from an answer; return whether it has shown that the host, which had
-        no cap, is overloaded. ``rate`` is what the governor wants to send; ``full``
-        says that the request took the last place of its slot."""
+        """Learn from an answer; return whether it has shown that the host is
+        overloaded. ``rate`` is what the governor wants to send; ``full`` says that the
+        request took the last place of its slot."""
         if sent_at < self._from:
             self._longest = max(self._longest, latency)
             return False
@@ -299,7 +307,8 @@ class Latency(State):
             self._go(Stage.HELD, _UNDER * self._throughput, now)
             # So it is until a whole window was in time.
             self._late = 1
-            return is_new
+            self._helped += 1
+            return self._helped == _SURE
         if sent_at - self._since > _DRAIN_WAITS * self._longest:
             self._accept_as_normal(median, now)
             self._go(Stage.FREE if is_new else Stage.HELD, before, now)
@@ -311,7 +320,7 @@ class Latency(State):
         self._formerly, self._normal = self._normal, latency
         self._accepted_until = now + self._accept
         self._accept = min(2 * self._accept, _LONGEST_ACCEPT)
-        self._in_vain = 0
+        self._in_vain = self._helped = 0
 
     def _test(self, normal: float, rate: float, now: float) -> None:
         if rate < _IN_USE * self.cap:
@@ -330,6 +339,7 @@ class Latency(State):
             self._go(Stage.HELD, cap, now)
         else:
             self._hold = _HOLD
+            self._helped = 0
             self._go(Stage.FREE, math.inf, now)
 
     def _go(self, stage: Stage, cap: float, now: float) -> None:
