@@ -23,11 +23,14 @@ from scrapy_politeness.simulator import (
     FixedWindow,
     Network,
     QueueingServer,
+    RandomFailures,
     Results,
     RetryAfter,
+    Server,
     SlidingWindow,
     Steps,
     TokenBucket,
+    refused,
     simulate,
 )
 from tests.support.observed import Followed
@@ -36,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from scrapy_politeness.core.governor.host_model import Change
-    from scrapy_politeness.simulator.servers import Server
 
 BOUNDS = Bounds(start_rate=1.0, max_rate=100.0)
 
@@ -306,6 +308,16 @@ def test_a_rate_is_settled_when_the_limit_is_known() -> None:
     rates = [rate for rate in settled if rate is not None]
     assert rates
     assert rates == pytest.approx([4.0] * len(rates), rel=0.2)
+
+
+@pytest.mark.parametrize("seed", [19, 20, 21, 22])
+def test_two_refusals_are_no_place_to_settle(seed: int) -> None:
+    slot = Slot("example.org", Bounds(), spacing=0.0, concurrency=16)
+    settled = []
+    watched = Watched(slot, lambda change: settled.append(change.settled_at))
+    unlucky = RandomFailures(Server(10.0), 0.1, refused(), seed=seed)
+    simulate([watched], unlucky, seconds=120.0, seed=seed)
+    assert {rate for rate in settled if rate is not None} <= {10.0}
 
 
 def test_a_rate_that_the_host_told_is_settled() -> None:

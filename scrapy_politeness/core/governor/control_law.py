@@ -93,6 +93,9 @@ _FIRST_REFUSAL = 0.05
 # A rate that is this many times as high as the limit is tried, not found.
 _TRY = 1.5
 
+# A limit is said to be found when it has shown itself this often.
+_OFTEN = 2.5
+
 # A refusal that is less likely than this to mean a limit does not end the search. A
 # host that is more likely than this to have no limit is treated as if it had none.
 _LIKELY = 0.5
@@ -214,6 +217,8 @@ class Governor(State):
         if self.phase is Phase.SEARCH or self.is_recovering or self._belief is None:
             return False
         if self.limit is None or not self._belief.is_certain:
+            return False
+        if self._belief.shown < _OFTEN:
             return False
         return self._goal < _TRY * self.limit
 
@@ -443,7 +448,7 @@ class Governor(State):
         # One that was bad luck, at a rate that was in use, may be followed by a higher.
         is_luck = cause < _LIKELY and moment.rate >= self._goal
         most = math.inf if is_luck else self._goal
-        self._steer(now, least, most, may_try=False)
+        self._steer(now, least, most, may_try=measured is not None)
 
     def _measured(self, limit: float, spread: float, trust: float, now: float) -> None:
         """Begin at that limit, as far as it is to be trusted. It may have changed: a
