@@ -7,7 +7,7 @@ has shown itself, the less often.
 
 Not every refusal is one of the limit's. While it is kept to, what was lowered is raised
 again when there are no more. While it is tried, one that does not speak of the rate
-counts only if the governor, too, believes in a limit below that rate.
+counts only if the governor, too, believes in a limit about as low.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 _UNDER = 0.96
 _LEAST = 0.75
 _RAISE_AFTER = 200
+
+# A limit this many times as high is another.
+_ANOTHER = 2.0
 
 # Seconds; each time that the limit shows itself again it is twice as many.
 _FIRST = 600.0
@@ -64,7 +67,8 @@ class PartLimit:
             if permit.rate > self.rate * (1 - _ROUNDING):
                 self._go(max(self._share * _UNDER, _LEAST))
         elif permit.rate > self._limit and (
-            outcome.speaks_of_rate or (likely is not None and likely < permit.rate)
+            outcome.speaks_of_rate
+            or (likely is not None and likely < _ANOTHER * self._limit)
         ):
             self._seconds = min(2 * self._seconds, _LONGEST)
             self._hold(self._share, now)

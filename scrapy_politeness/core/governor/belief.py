@@ -63,6 +63,8 @@ from scrapy_politeness.core.snapshot import (
 )
 
 if TYPE_CHECKING:
+    from array import array
+
     from scrapy_politeness.core.governor.luck import Chances
 
 # How much less likely a limit is with each factor of e below the start rate, at first,
@@ -128,7 +130,7 @@ class Belief:
         self._evidence = [row(value - rarity for value in prior) for rarity in RARITY]
         self._luck = Luck(ROWS, CELLS)
         # How likely each cell is, as long as the evidence stays the same.
-        self._likelihoods: list[list[float]] | None = None
+        self._likelihoods: list[array[float]] | None = None
         # Requests since the last leak.
         self._since_leak = 0
         # For how many seconds no limit has shown itself: each refusal takes off as much
@@ -368,12 +370,12 @@ class Belief:
         if max(map(max, paid)) < _WORST:
             self._normalize()
 
-    def _cells(self) -> list[list[float]]:
+    def _cells(self) -> list[array[float]]:
         """How likely each cell is."""
         self._pay()
         if self._likelihoods is None:
             self._likelihoods = [
-                [width * math.exp(e) for e, width in zip(cells, WIDTHS, strict=True)]
+                row(width * math.exp(e) for e, width in zip(cells, WIDTHS, strict=True))
                 for cells in self._evidence
             ]
         return self._likelihoods
