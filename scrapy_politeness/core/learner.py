@@ -67,13 +67,13 @@ class Learner:
     def observe(
         self, permit: Permit, outcome: Outcome, now: float, chance: float
     ) -> Change:
-        model, _ = self._begin()
+        model, concurrency = self._begin()
         otherwise = 0.0
         # Of a flight that was refused, one says as much as all; and a block has another
         # reason than that too many were in flight.
         is_news = model.governor.is_current(permit) or not outcome.verdict.is_overload
         if is_news and not outcome.is_block:
-            otherwise = self._crowded(permit, outcome)
+            otherwise = _too_many(concurrency, model, permit, outcome)
         change = model.observe(permit, outcome, now, chance, otherwise=otherwise)
         self._update()
         if change.settled_at is not None and self._permits.is_parted:
@@ -100,7 +100,8 @@ class Learner:
     def observe_concurrency(self, permit: Permit, outcome: Outcome) -> float:
         """Return how likely it was refused because too many were in flight. What else
         it teaches is learned together with others."""
-        likely = self._crowded(permit, outcome)
+        model, concurrency = self._begin()
+        likely = _too_many(concurrency, model, permit, outcome)
         self._update()
         return likely
 
@@ -184,13 +185,6 @@ class Learner:
         if self.concurrency is not None:
             self.max_in_flight = self.concurrency.limit
 
-    def _crowded(self, permit: Permit, outcome: Outcome) -> float:
-        model, concurrency = self._begin()
-        if outcome.verdict.is_overload and model.governor.is_recovering:
-            # A host that is silent refuses however few are in flight.
-            return 0.0
-        return concurrency.observe(permit, outcome, model.governor.chance_of_refusal)
-
     def _begin(self) -> tuple[HostModel, Concurrency]:
         if self.model is None:
             joined = self._permits.is_joined
@@ -198,3 +192,13 @@ class Learner:
         if self.concurrency is None:
             self.concurrency = Concurrency(self._max_concurrency)
         return self.model, self.concurrency
+
+
+def _too_many(
+    concurrency: Concurrency, model: HostModel, permit: Permit, outcome: Outcome
+) -> float:
+    """How likely a request was refused because too many were in flight."""
+    if outcome.verdict.is_overload and model.governor.is_recovering:
+        # A host that is silent refuses however few are in flight.
+        return 0.0
+    return concurrency.observe(permit, outcome, model.governor.chance_of_refusal)

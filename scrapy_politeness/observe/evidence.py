@@ -91,12 +91,11 @@ def explain(figures: Mapping[str, float], evidence: Sequence[Evidence]) -> str:
     limit, luck = figures.get("ceiling"), figures.get("bad_luck")
     refused = sum(known.refused for known in evidence)
     shown = "; ".join(map(str, evidence[-_MOST_SHOWN:]))
+    unlucky = f"about {percent(luck)} fail whatever the rate" if luck else ""
     if limit:
-        belief = f"allows about {rate(limit)}"
-        if luck:
-            belief += f", and about {percent(luck)} fail whatever the rate"
-    elif luck:
-        belief = f"about {percent(luck)} fail whatever the rate; no limit found"
+        belief = f"allows about {rate(limit)}" + (unlucky and f", and {unlucky}")
+    elif unlucky:
+        belief = f"{unlucky}; no limit found"
     elif refused:
         belief = "no limit known yet"
     else:

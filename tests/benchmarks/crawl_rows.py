@@ -18,7 +18,7 @@ from tests.support.failures import (
     runs,
 )
 from tests.support.settings import SEARCHING, UP_TO_20
-from tests.support.site import Answer, Site
+from tests.support.site import STATIC_ROBOTS, Answer, Site
 from tests.support.spiders import Pages
 
 if TYPE_CHECKING:
@@ -45,8 +45,6 @@ _HALF = 0.5
 # With this one, shares of 1,000 pages come out as they are named: 9 failures at 1 %,
 # 53 at 5 %, 5 at 0.5 %; and 21 of 400 pages at 5 %.
 _SEED = 164
-
-_STATIC_ROBOTS = "User-agent: *\nDisallow: /private\n"
 
 
 class Index(Pages):
@@ -132,7 +130,7 @@ def _failing(
     return Row(
         FAILURES,
         name,
-        {"robots": _STATIC_ROBOTS, "failures": failures, **site},
+        {"robots": STATIC_ROBOTS, "failures": failures, **site},
         rate=20.0 * (1 - failures.share),
         least_share=least_share,
         settings={**UP_TO_20, **(settings or {})},
@@ -153,7 +151,7 @@ def _by_default(
     return Row(
         DEFAULTS,
         name,
-        {"robots": _STATIC_ROBOTS, **site},
+        {"robots": STATIC_ROBOTS, **site},
         rate,
         least_share=_HALF,
         settings={"LOG_LEVEL": "INFO", **(settings or {})},

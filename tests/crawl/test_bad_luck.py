@@ -10,14 +10,12 @@ import pytest
 from tests.support.crawl import crawl
 from tests.support.failures import UNAVAILABLE, Failures, runs
 from tests.support.settings import UP_TO_20
-from tests.support.site import Answer
+from tests.support.site import STATIC_ROBOTS, Answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.support.site import Site
-
-STATIC_ROBOTS = "User-agent: *\nDisallow: /private\n"
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,8 @@ HUNG = 1
 
 LINKS_PER_PAGE = 10
 
+STATIC_ROBOTS = "User-agent: *\nDisallow: /private\n"
+
 _STRATEGIES = {"moving": MovingWindowRateLimiter, "fixed": FixedWindowRateLimiter}
 
 

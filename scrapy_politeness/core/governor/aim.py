@@ -47,10 +47,10 @@ _LATEST = 1.5
 
 # Above that, a try at this many times the rate promises the logarithm of that, times
 # the likelihood that so much is served. What promises most is tried, but only after so
-# many requests since the limit has last shown itself, divided by the square of the
+# many requests since the limit last showed itself, divided by the square of the
 # promise: a host with a limit hardly sees any. Where bad luck is known, the rate rises
 # to that at once: the fewer requests a try takes, the fewer fail by bad luck meanwhile.
-_FACTORS = (1.25, 1.5, 2.0)
+_FACTORS = (1.25, 1.5, DOUBLE)
 _TRY_LATER = 3.4
 
 # Three refusals may fit some limit perfectly by accident. So while it has shown itself
@@ -117,9 +117,9 @@ class Aim:
         belief = self.belief
         if not self._is_in_doubt:
             return False
-        higher = belief.is_above(_MUCH * rate)
         if not self._is_low(rate):
             return self._promise(rate)[0] ** 2 * belief.untested > _TRY_LATER
+        higher = belief.is_above(_MUCH * rate)
         if belief.shown < _OFTEN:
             higher += _DOUBT
         needed = _TRY_AFTER * min(belief.shown, _LATEST) ** 3

@@ -318,8 +318,8 @@ class Belief:
 
     @property
     def untested(self) -> int:
-        """How many requests were served since a limit has last shown itself, whatever
-        bad luck has refused."""
+        """How many requests were served since a limit last showed itself, whatever bad
+        luck has refused."""
         return self._untested
 
     @property

@@ -17,8 +17,8 @@ STEADY  some successes                           the rate that is worth its risk
                                                  what is believed now
 STEADY  some successes after a single refusal,   the rate doubles
         and there is likely no limit
-STEADY  many requests since a limit has last     a try: the rate rises, at most to
-        shown itself, and what seems to be one   twice, and stays so until the next
+STEADY  many requests since a limit last         a try: the rate rises, at most to
+        showed itself, and what seems to be one  twice, and stays so until the next
         may be bad luck: the surer it seems,     refusal
         the more requests
 STEADY  a refusal                                what is worth its risk is lower now
@@ -93,8 +93,9 @@ _FIRST_REFUSAL = 0.05
 # A rate that is this many times as high as the limit is tried, not found.
 _TRY = 1.5
 
-# A limit is said to be found when it has shown itself this often.
-_OFTEN = 2.5
+# A limit is said to be found when it has shown itself some three times. Each refusal
+# counts only as far as it was likely a limit's.
+_FOUND_AFTER = 2.5
 
 # A refusal that is less likely than this to mean a limit does not end the search. A
 # host that is more likely than this to have no limit is treated as if it had none.
@@ -218,7 +219,7 @@ class Governor(State):
             return False
         if self.limit is None or not self._belief.is_certain:
             return False
-        if self._belief.shown < _OFTEN:
+        if self._belief.shown < _FOUND_AFTER:
             return False
         return self._goal < _TRY * self.limit
 

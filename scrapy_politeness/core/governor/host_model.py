@@ -100,11 +100,10 @@ class HostModel(State):
         self.outage.observe(outcome, now, is_news=advice.cut or asked_for_pause)
         stage = self.latency.stage
         relieved = self._observe_latency(permit, outcome, now)
-        # A trial has found it out, at a rate that was lowered for the purpose.
-        before = self.latency.slowed_from
-        relieved = relieved and self.rate < before
+        relieved = relieved and self.rate < self.latency.slowed_from
         if relieved:
-            old_rate = before
+            # A trial has found it out, at a rate that was lowered for the purpose.
+            old_rate = self.latency.slowed_from
         on_trial = (stage is Stage.TRIAL) != (self.latency.stage is Stage.TRIAL)
         if advice.pause or advice.cut:
             self.latency.interrupt(now)
